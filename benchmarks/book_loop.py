@@ -14,7 +14,6 @@ import tensorflow.compat.v1 as tf
 from lab.base.converters import boolean
 from lab.protocol.mnist import load_mnist
 from lab.task.sdk.flags import argument, experiment_flags, parse
-from lab.task.sdk.program import wait_for_start
 from lab.task.sdk.recorder import Recorder
 
 parser = experiment_flags("async", __doc__)
@@ -72,8 +71,7 @@ if flags.sync and is_chief:
     supervisor.start_queue_runners(session, [chief_queue_runner])
     session.run(tokens)
 
-recorder.write("event", status="ready")
-wait_for_start()  # The book has no barrier; here all measured programs start with three workers.
+recorder.ready()  # The book has no barrier; here all measured programs start with three workers.
 
 step = np.int64(0)
 local_step = 0

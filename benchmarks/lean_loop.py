@@ -10,7 +10,6 @@ import tensorflow.compat.v1 as tf
 
 from lab.protocol.mnist import load_mnist
 from lab.task.sdk.flags import experiment_flags, parse
-from lab.task.sdk.program import wait_for_start
 from lab.task.sdk.recorder import Recorder
 
 flags = parse(experiment_flags("async", __doc__))
@@ -47,8 +46,7 @@ with tf.train.MonitoredTrainingSession(
     server.target, is_chief, config=config, max_wait_secs=60,
     save_checkpoint_secs=None, save_summaries_steps=None, log_step_count_steps=None,
 ) as session:  # fmt: skip
-    recorder.write("event", status="ready")
-    wait_for_start()  # all measured programs start with three workers
+    recorder.ready()  # all measured programs start with three workers
     step = np.int64(0)
     local_step = 0
     while step < flags.global_steps:

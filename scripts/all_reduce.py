@@ -12,13 +12,12 @@ same for both strategies.
 
 import numpy as np
 import tensorflow as tf
-from begin import begin
 from mnist_model import MODELS, share_correct
 
 from lab.protocol.mnist import load_mnist
 from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.model import save_trained
-from lab.task.sdk.program import wait_for_start
+from lab.task.sdk.program import begin
 
 flags = parse(experiment_flags("multiworker", __doc__))
 recorder = begin(flags, batch_size=flags.batch_size)
@@ -42,8 +41,7 @@ else:
     )
     strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
 replicas = strategy.num_replicas_in_sync
-recorder.write("event", status="ready", message=f"one of {replicas} replicas' tasks")
-wait_for_start()
+recorder.ready(f"one of {replicas} replicas' tasks")
 
 # ---- 2. The data: every replica draws its own batches.
 mnist = load_mnist(flags.data_dir)

@@ -12,13 +12,12 @@ import os
 
 import numpy as np
 import tensorflow as tf
-from begin import begin
 from mnist_model import MODELS, share_correct
 
 from lab.protocol.mnist import PIXELS, load_mnist, train_files
 from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.model import save_trained
-from lab.task.sdk.program import wait_for_start
+from lab.task.sdk.program import begin
 
 flags = parse(experiment_flags("coordinator", __doc__))
 recorder = begin(flags, batch_size=flags.batch_size)
@@ -31,12 +30,11 @@ if flags.job_name != "chief":
     # A call to a stopped task fails at once, instead of waiting.
     os.environ["GRPC_FAIL_FAST"] = "use_caller"
     server = tf.distribute.Server(cluster, flags.job_name, flags.task_index, protocol="grpc")
-    recorder.write("event", status="ready", message=f"serves at {server.target}")
+    recorder.ready(f"serves at {server.target}")
     server.join()
 
 # ---- 2. The coordinator. Its creation connects to all servers.
-recorder.write("event", status="ready", message=f"coordinates {len(flags.worker_hosts)} workers")
-wait_for_start()
+recorder.ready(f"coordinates {len(flags.worker_hosts)} workers")
 resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
     cluster, task_type="chief", task_id=0, rpc_layer="grpc"
 )

@@ -12,7 +12,6 @@ import os
 
 import torch
 import torch.distributed as dist
-from begin_task import begin_task
 from mnist_parameters import digest
 from torch.nn.parallel import DistributedDataParallel
 from torch_group import Waiting, own_device, report_lost_ranks
@@ -21,17 +20,16 @@ from torch_model import MODELS, tensors
 from lab.protocol.mnist import load_mnist
 from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.model import save_trained
-from lab.task.sdk.program import wait_for_start
+from lab.task.sdk.program import begin
 
 flags = parse(experiment_flags("ddp", __doc__))
-recorder = begin_task(flags, batch_size=flags.batch_size)
+recorder = begin(flags, batch_size=flags.batch_size)
 
 # ---- 1. The process group. `torchrun` usually starts the ranks, and sets their numbers and the
 # address of rank 0 in variables. Here the agents do this. `init_process_group` reads the variables,
 # and returns when all ranks are connected. Between GPUs, NCCL sends the data; between CPUs, Gloo.
 place = f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}"
-recorder.write("event", status="ready", message=place)
-wait_for_start()
+recorder.ready(place)
 device = own_device()
 dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
 report_lost_ranks(recorder)

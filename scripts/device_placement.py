@@ -13,13 +13,12 @@ the bytes on each server.
 import csv
 
 import tensorflow.compat.v1 as tf
-from begin import begin, server_config
 from mnist_model import MODELS
-from placement import GreedyByBytes
+from placement import GreedyByBytes, server_config
 from traces import as_written, placement_log, where
 
 from lab.task.sdk.flags import experiment_flags, parse
-from lab.task.sdk.program import run_directory, wait_for_start
+from lab.task.sdk.program import begin, run_directory
 
 flags = parse(experiment_flags("placement", __doc__))
 myself = f"/job:worker/task:{flags.task_index}"
@@ -30,10 +29,9 @@ tf.disable_eager_execution()
 
 cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts, "worker": flags.worker_hosts})
 server = tf.train.Server(cluster, flags.job_name, flags.task_index, config=server_config(flags))
-recorder.write("event", status="ready", message=f"serves at {server.target}")
+recorder.ready(f"serves at {server.target}")
 if flags.job_name == "ps":
     server.join()
-wait_for_start()
 if flags.task_index > 0:  # One worker is enough.
     recorder.write("final", status="succeeded")
     raise SystemExit

@@ -14,13 +14,12 @@ import os
 
 import tensorflow as tf
 import tensorflow.compat.v1 as tf1
-from begin import begin
 from mnist_model import MODELS
 
 from lab.protocol.mnist import PIXELS, load_mnist, load_test
 from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.model import save_trained
-from lab.task.sdk.program import ProgramError, checkpoint_directory, wait_for_start
+from lab.task.sdk.program import ProgramError, begin, checkpoint_directory
 from lab.task.tf1.sessions import shorten_polling
 
 flags = parse(experiment_flags("estimator", __doc__))
@@ -133,8 +132,7 @@ class Steps(tf1.train.SessionRunHook):
         (self.loss,) = tf1.get_collection(tf1.GraphKeys.LOSSES)  # Estimator put the loss there.
 
     def after_create_session(self, session, coord):
-        recorder.write("event", status="ready", message="has a session")
-        wait_for_start()
+        recorder.ready("has a session")
         examples_per_step = flags.batch_size * replicas
         recorder.begin_training(flags, examples_per_step=examples_per_step, last_step=all_steps)
 

@@ -12,13 +12,12 @@ the end of the training.
 import time
 
 import tensorflow.compat.v1 as tf
-from begin import begin
 from checkpoints import newest_first
 from mnist_model import MODELS, share_correct
 
 from lab.protocol.mnist import load_test
 from lab.task.sdk.flags import experiment_flags, parse
-from lab.task.sdk.program import ProgramError, checkpoint_directory, ended_tasks, wait_for_start
+from lab.task.sdk.program import ProgramError, begin, checkpoint_directory, ended_tasks
 
 flags = parse(experiment_flags("evaluator", __doc__))
 if flags.job_name != "evaluator":
@@ -35,8 +34,7 @@ test = load_test(flags.data_dir)
 model = MODELS[flags.model]
 names = list(model.initial_parameters(flags.seed))
 workers = {f"worker-{index}" for index in range(len(flags.worker_hosts))}
-recorder.write("event", status="ready", message=f"evaluates checkpoints in {checkpoint_dir}")
-wait_for_start()
+recorder.ready(f"evaluates checkpoints in {checkpoint_dir}")
 
 
 def evaluate(checkpoint):

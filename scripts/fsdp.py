@@ -12,7 +12,6 @@ import os
 
 import torch
 import torch.distributed as dist
-from begin_task import begin_task
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch_group import own_device, report_lost_ranks
@@ -21,15 +20,14 @@ from torch_model import MODELS, tensors
 from lab.protocol.mnist import load_mnist
 from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.model import save_trained
-from lab.task.sdk.program import wait_for_start
+from lab.task.sdk.program import begin
 
 flags = parse(experiment_flags("fsdp", __doc__))
-recorder = begin_task(flags, batch_size=flags.batch_size)
+recorder = begin(flags, batch_size=flags.batch_size)
 
 # ---- 1. The process group, as in `ddp.py`. The mesh says which ranks share the parameters: all.
 place = f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}"
-recorder.write("event", status="ready", message=place)
-wait_for_start()
+recorder.ready(place)
 device = own_device()
 dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
 report_lost_ranks(recorder)

@@ -11,11 +11,11 @@ spec.
 import contextlib
 
 import tensorflow.compat.v1 as tf
-from begin import begin, server_config
+from placement import server_config
 from traces import as_written, where
 
 from lab.task.sdk.flags import experiment_flags, parse
-from lab.task.sdk.program import wait_for_start
+from lab.task.sdk.program import begin
 
 flags = parse(experiment_flags("hello", __doc__))
 recorder = begin(flags)
@@ -41,8 +41,7 @@ say_goodbye = [queue.enqueue(flags.task_index) for queue in goodbyes]
 hear_all_goodbyes = goodbyes[flags.task_index].dequeue_many(len(tasks))
 
 # ---- 3. The session runs on this task's server, which connects to the other servers.
-recorder.write("event", status="ready", message=f"serves at {server.target}")
-wait_for_start()
+recorder.ready(f"serves at {server.target}")
 with tf.Session(server.target, config=as_written()) as session:
     for greeting in session.run(greetings):
         print(greeting.decode())

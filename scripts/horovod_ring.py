@@ -13,14 +13,13 @@ import hashlib
 import horovod.tensorflow as hvd
 import numpy as np
 import tensorflow as tf
-from begin import begin
 from mnist_model import MODELS, share_correct
 
 from lab.protocol.mnist import load_mnist
 from lab.task.sdk import LOST_CONTACT
 from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.model import save_trained
-from lab.task.sdk.program import ProgramError, wait_for_start
+from lab.task.sdk.program import ProgramError, begin
 
 flags = parse(experiment_flags("horovod", __doc__))
 recorder = begin(flags, batch_size=flags.batch_size)
@@ -29,8 +28,7 @@ recorder = begin(flags, batch_size=flags.batch_size)
 # address of the rendezvous in variables. Here the agents do this. `init` reads the variables, and
 # returns when all ranks are connected.
 ranks = len(flags.worker_hosts)
-recorder.write("event", status="ready", message=f"rank {flags.task_index} of {ranks}")
-wait_for_start()
+recorder.ready(f"rank {flags.task_index} of {ranks}")
 hvd.init()
 
 # ---- 2. One GPU for each rank, if there are GPUs.

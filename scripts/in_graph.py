@@ -10,13 +10,13 @@ and reports the largest difference between the two. The client sends all images 
 """
 
 import tensorflow.compat.v1 as tf
-from begin import begin, server_config
 from compare import apart
 from mnist_model import MODELS, share_correct
+from placement import server_config
 
 from lab.protocol.mnist import load_mnist
 from lab.task.sdk.flags import experiment_flags, parse
-from lab.task.sdk.program import wait_for_start
+from lab.task.sdk.program import begin
 
 flags = parse(experiment_flags("in-graph", __doc__))
 replicas = len(flags.worker_hosts)
@@ -27,7 +27,7 @@ tf.disable_eager_execution()
 if flags.job_name != "client":
     cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts, "worker": flags.worker_hosts})
     server = tf.train.Server(cluster, flags.job_name, flags.task_index, config=server_config(flags))
-    recorder.write("event", status="ready", message=f"serves at {server.target}")
+    recorder.ready(f"serves at {server.target}")
     server.join()
 
 # ---- 2. The data: one joined batch for each step; every replica gets an equal part of it.
@@ -80,8 +80,7 @@ with tf.Graph().as_default() as alone_graph:
 
 # ---- 4. The training: one `run` makes one step on every replica.
 master = f"grpc://{flags.worker_hosts[0]}"
-recorder.write("event", status="ready", message=f"its master is {master}")
-wait_for_start()
+recorder.ready(f"its master is {master}")
 furthest_apart = 0.0
 recorder.begin_training(
     flags, local_steps_per_epoch=steps_per_epoch, examples_per_step=joined_size, last_step=all_steps

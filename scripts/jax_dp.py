@@ -12,7 +12,6 @@ processes, so the compiled step sums the gradients of all of them. Compare with 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from begin_task import begin_task
 from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax_model import MODELS
@@ -22,16 +21,15 @@ from lab.protocol.mnist import load_mnist
 from lab.task.sdk import LOST_CONTACT
 from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.model import save_trained
-from lab.task.sdk.program import ProgramError, wait_for_start
+from lab.task.sdk.program import ProgramError, begin
 
 flags = parse(experiment_flags("jax-dp", __doc__))
-recorder = begin_task(flags, batch_size=flags.batch_size)
+recorder = begin(flags, batch_size=flags.batch_size)
 
 # ---- 1. The processes. `initialize` finds the address of process 0, the number of processes and
 # its own number in variables that the agents set. It returns when all processes are connected.
 processes = len(flags.worker_hosts)
-recorder.write("event", status="ready", message=f"process {flags.task_index} of {processes}")
-wait_for_start()
+recorder.ready(f"process {flags.task_index} of {processes}")
 jax.distributed.initialize()
 process = jax.process_index()
 

@@ -12,11 +12,11 @@ squared error.
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-from begin import begin, server_config
+from placement import server_config
 from traces import where
 
 from lab.task.sdk.flags import experiment_flags, parse
-from lab.task.sdk.program import wait_for_start
+from lab.task.sdk.program import begin
 
 flags = parse(experiment_flags("linear", __doc__))
 recorder = begin(flags)
@@ -26,7 +26,7 @@ tf.disable_eager_execution()
 if flags.job_name == "worker":
     cluster = tf.train.ClusterSpec({"worker": flags.worker_hosts})
     server = tf.train.Server(cluster, flags.job_name, flags.task_index, config=server_config(flags))
-    recorder.write("event", status="ready", message=f"serves at {server.target}")
+    recorder.ready(f"serves at {server.target}")
     server.join()
 
 # ---- 2. The client's graph: data, line, loss and update, all on worker 0.
@@ -42,8 +42,7 @@ with tf.device("/job:worker/task:0"):
 
 # ---- 3. The session connects to one of the servers; another server may compute.
 master = f"grpc://{flags.worker_hosts[-1]}"
-recorder.write("event", status="ready", message=f"its master is {master}")
-wait_for_start()
+recorder.ready(f"its master is {master}")
 with tf.Session(master) as session:
     session.run(initialize)
     for step in range(1, flags.steps + 1):

@@ -11,16 +11,15 @@ workers may change the parameters; then its gradients are stale. The lines from 
 import sys
 
 import tensorflow.compat.v1 as tf
-from begin import begin, server_config
 from checkpoints import Checkpoints
 from finish import Finish
 from mnist_model import MODELS, MovingAverages, share_correct
-from placement import places, ps_strategy
+from placement import places, ps_strategy, server_config
 
 from lab.protocol.mnist import load_mnist
 from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.model import save_trained
-from lab.task.sdk.program import wait_for_start
+from lab.task.sdk.program import begin
 
 # ---- 1. This task. The flags, or TF_CONFIG, give the cluster, this task's job and its index.
 # -- async
@@ -40,7 +39,7 @@ cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts, "worker": flags.worker_hos
 # ---- 3. The server makes this process a task of the cluster. A parameter server uses no GPU.
 server = tf.train.Server(cluster, flags.job_name, flags.task_index, config=server_config(flags))
 if flags.job_name == "ps":
-    recorder.write("event", status="ready", message=f"serves at {server.target}")
+    recorder.ready(f"serves at {server.target}")
     server.join()  # A parameter server serves until it is stopped: join never returns.
 
 # ---- 4. The data: every worker has all images, and draws batches in its own order.
@@ -98,8 +97,6 @@ config = tf.ConfigProto(device_filters=["/job:ps", myself])
 config.log_device_placement = flags.log_device_placement
 session = tf.Session(server.target, config=config)
 checkpoints.initialize_or_wait(session)  # The chief initializes or resumes; the others wait.
-# `lab` starts the training when all tasks have reported that they are ready.
-recorder.write("event", status="ready", learning_rate=base_rate, message=places(variables))
 
 
 def test(**fields):
@@ -116,7 +113,9 @@ own_steps = flags.epochs * steps_per_epoch
 if flags.global_steps or recorder.attempt:  # A restarted worker makes any of the remaining steps.
     own_steps = sys.maxsize
 # All workers begin together, when the last one is ready. A late worker waits for its global step.
-wait_for_start(lambda: session.run(global_step))
+recorder.ready(
+    places(variables), learning_rate=base_rate, global_step=lambda: session.run(global_step)
+)
 local_step, global_step_now = 0, session.run(global_step)
 recorder.begin_training(flags, global_step_now, local_steps_per_epoch=steps_per_epoch)
 while local_step < own_steps:

@@ -10,16 +10,15 @@ each worker into a queue. The lines from `# -- sync` to `# -- both` differ from 
 from concurrent.futures import ThreadPoolExecutor
 
 import tensorflow.compat.v1 as tf
-from begin import begin, server_config
 from checkpoints import Checkpoints
 from finish import Finish
 from mnist_model import MODELS, MovingAverages, share_correct
-from placement import places, ps_strategy
+from placement import places, ps_strategy, server_config
 
 from lab.protocol.mnist import load_mnist
 from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.model import save_trained
-from lab.task.sdk.program import ProgramError, wait_for_start
+from lab.task.sdk.program import ProgramError, begin
 
 # ---- 1. This task. The flags, or TF_CONFIG, give the cluster, this task's job and its index.
 # -- sync
@@ -39,7 +38,7 @@ cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts, "worker": flags.worker_hos
 # ---- 3. The server makes this process a task of the cluster. A parameter server uses no GPU.
 server = tf.train.Server(cluster, flags.job_name, flags.task_index, config=server_config(flags))
 if flags.job_name == "ps":
-    recorder.write("event", status="ready", message=f"serves at {server.target}")
+    recorder.ready(f"serves at {server.target}")
     server.join()  # A parameter server serves until it is stopped: join never returns.
 
 # ---- 4. The data: every worker has all images, and draws batches in its own order.
@@ -108,8 +107,6 @@ config = tf.ConfigProto(device_filters=["/job:ps", myself])
 config.log_device_placement = flags.log_device_placement
 session = tf.Session(server.target, config=config)
 checkpoints.initialize_or_wait(session)  # The chief initializes or resumes; the others wait.
-# `lab` starts the training when all tasks have reported that they are ready.
-recorder.write("event", status="ready", learning_rate=base_rate, message=places(variables))
 
 
 def test(**fields):
@@ -132,7 +129,8 @@ def make_updates(count):
 
 # ---- 7. The training.
 all_steps = flags.global_steps or flags.epochs * steps_per_epoch  # Each is one update for all.
-wait_for_start()  # All workers begin together, when the last one is ready.
+# All workers begin together, when the last one is ready.
+recorder.ready(places(variables), learning_rate=base_rate)
 local_step, global_step_now = 0, session.run(global_step)
 session.run(sync_optimizer.local_step_init_op)
 if is_chief:  # It also works like any other worker.

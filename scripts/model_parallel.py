@@ -11,14 +11,14 @@ largest difference between the two.
 """
 
 import tensorflow.compat.v1 as tf
-from begin import begin, server_config
 from compare import apart
 from mnist_model import MODELS, share_correct
+from placement import server_config
 from traces import where
 
 from lab.protocol.mnist import load_mnist
 from lab.task.sdk.flags import experiment_flags, parse
-from lab.task.sdk.program import ProgramError, wait_for_start
+from lab.task.sdk.program import ProgramError, begin
 
 flags = parse(experiment_flags("model-parallel", __doc__))
 recorder = begin(flags, batch_size=flags.batch_size)
@@ -30,7 +30,7 @@ if len(flags.worker_hosts) != 2:
 if flags.job_name == "worker":
     cluster = tf.train.ClusterSpec({"worker": flags.worker_hosts})
     server = tf.train.Server(cluster, flags.job_name, flags.task_index, config=server_config(flags))
-    recorder.write("event", status="ready", message=f"serves at {server.target}")
+    recorder.ready(f"serves at {server.target}")
     server.join()
 
 # ---- 2. The data.
@@ -78,8 +78,7 @@ with tf.Graph().as_default() as alone_graph:
 # ---- 4. The training.
 master = f"grpc://{flags.worker_hosts[0]}"
 places = ", ".join(f"{variable.op.name} on {variable.device}" for variable in variables)
-recorder.write("event", status="ready", message=places)
-wait_for_start()
+recorder.ready(places)
 furthest_apart = 0.0
 recorder.begin_training(flags, local_steps_per_epoch=steps_per_epoch, last_step=all_steps)
 with (

@@ -1,6 +1,6 @@
-"""The parameter server of each variable: a strategy that chooses it, and a text that names it.
+"""Where things are: the parameter server of each variable, and which servers use GPUs.
 
-TensorFlow's own strategy is round robin.
+TensorFlow's own strategy for variables is round robin.
 """
 
 import tensorflow.compat.v1 as tf
@@ -32,3 +32,20 @@ def ps_strategy(name, ps_tasks):
 def places(variables):
     """Return a text that names the device of each variable; `variables` has them by name."""
     return ", ".join(f"{name} on {variable.device}" for name, variable in variables.items())
+
+
+def server_config(flags):
+    """Return the GPU settings of this task's server; sessions on it cannot change them.
+
+    A parameter server uses no GPU. Any other task uses as much GPU memory as it needs, or its
+    share.
+    """
+    config = tf.ConfigProto()
+    share = getattr(flags, "gpu_memory_fraction", None)
+    if flags.job_name == "ps":
+        config.device_count["GPU"] = 0
+    elif share:
+        config.gpu_options.per_process_gpu_memory_fraction = share
+    else:
+        config.gpu_options.allow_growth = True
+    return config

@@ -13,13 +13,13 @@ import time
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-from begin import begin, server_config
 from finish import Finish
 from mnist_model import MODELS, share_correct
+from placement import server_config
 
 from lab.protocol.mnist import load_mnist
 from lab.task.sdk.flags import experiment_flags, parse
-from lab.task.sdk.program import wait_for_start
+from lab.task.sdk.program import begin
 
 flags = parse(experiment_flags("staleness", __doc__))
 is_chief = flags.job_name == "worker" and flags.task_index == 0
@@ -32,7 +32,7 @@ tf.disable_eager_execution()
 cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts, "worker": flags.worker_hosts})
 server = tf.train.Server(cluster, flags.job_name, flags.task_index, config=server_config(flags))
 if flags.job_name == "ps":
-    recorder.write("event", status="ready", message=f"serves at {server.target}")
+    recorder.ready(f"serves at {server.target}")
     server.join()
 
 mnist = load_mnist(flags.data_dir)
@@ -89,8 +89,7 @@ with tf.Session(server.target, config=config) as session:
         session.run(initialize)
     while len(session.run(missing_variables)):
         time.sleep(0.2)
-    recorder.write("event", status="ready", message=f"holds its gradients for {flags.pause:g} s")
-    wait_for_start()
+    recorder.ready(f"holds its gradients for {flags.pause:g} s")
 
     recorder.begin_training(flags)
     for local_step, (batch_images, batch_labels) in enumerate(batches, start=1):

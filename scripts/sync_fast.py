@@ -13,14 +13,13 @@ import time
 
 import numpy as np
 import tensorflow as tf
-from begin import begin
 from in_one_message import Images, Packing, answer, connect, keep_to_one_core, serve, take_number
 from mnist_model import MODELS, share_correct
 
 from lab.protocol.mnist import load_mnist
 from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.model import save_trained
-from lab.task.sdk.program import ProgramError, ended_tasks, wait_for_start
+from lab.task.sdk.program import ProgramError, begin, ended_tasks
 
 # ---- 1. This task, as in mnist_sync.py.
 flags = parse(experiment_flags("sync-fast", __doc__))
@@ -86,7 +85,7 @@ if flags.job_name == "ps":
 
     exchanges = {f"exchange_{task_index}": take_part(task_index) for task_index in range(workers)}
     server = serve(address, read=read, finish=finish, **exchanges)
-    recorder.write("event", status="ready", message=f"serves at {address}")
+    recorder.ready(f"serves at {address}")
     threading.Event().wait()  # A parameter server serves until it is stopped.
 
 # ---- 4. The data: the worker holds all images, and draws the indices of each batch.
@@ -134,8 +133,7 @@ if finished[flags.task_index]:
     raise ProgramError("the parameter servers still hold an earlier run", "restart them")
 take_part_in_rounds.get_concrete_function()
 places = f"the parameters are on {address}"
-recorder.write("event", status="ready", learning_rate=rate, message=places)
-wait_for_start()
+recorder.ready(places, learning_rate=rate)
 
 # ---- 7. The training: each round makes one update.
 local_step = 0

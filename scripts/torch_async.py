@@ -14,7 +14,6 @@ import sys
 
 import torch
 import torch.distributed as dist
-from begin_task import begin_task
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from torch_group import own_device, report_lost_ranks
 from torch_model import MODELS, tensors
@@ -23,10 +22,10 @@ from torch_server import CHIEF, LEAVE, READ, SERVER, UPDATE, Server
 from lab.protocol.mnist import load_mnist
 from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.model import save_trained
-from lab.task.sdk.program import wait_for_start
+from lab.task.sdk.program import begin
 
 flags = parse(experiment_flags("torch-async", __doc__))
-recorder = begin_task(flags, batch_size=flags.batch_size)
+recorder = begin(flags, batch_size=flags.batch_size)
 model = MODELS[flags.model](flags.seed)
 base_rate = flags.learning_rate or model.asynchronous_rate
 
@@ -38,8 +37,7 @@ if int(os.environ.get("LOCAL_RANK", "0")):
 # The messages go through Gloo also if the workers have GPUs.
 workers = len(flags.worker_hosts)
 rank = SERVER if flags.job_name == "ps" else CHIEF + flags.task_index
-recorder.write("event", status="ready", learning_rate=base_rate, message=f"rank {rank}")
-wait_for_start()
+recorder.ready(f"rank {rank}", learning_rate=base_rate)
 address = f"tcp://{flags.ps_hosts[0]}"
 dist.init_process_group("gloo", init_method=address, rank=rank, world_size=1 + workers)
 report_lost_ranks(recorder)

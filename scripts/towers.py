@@ -15,13 +15,12 @@ import time
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-from begin import begin
 from compare import apart
 from mnist_model import MODELS, share_correct
 
 from lab.protocol.mnist import PIXELS, load_mnist
 from lab.task.sdk.flags import experiment_flags, parse
-from lab.task.sdk.program import ProgramError, make_directory, run_directory, wait_for_start
+from lab.task.sdk.program import ProgramError, begin, make_directory, run_directory
 
 flags = parse(experiment_flags("towers", __doc__))
 all_steps = flags.global_steps or 1000
@@ -118,8 +117,7 @@ saver = tf.train.Saver()
 # ---- 6. The training.
 config = tf.ConfigProto(allow_soft_placement=True, device_count={"CPU": len(devices)})
 config.gpu_options.allow_growth = True
-recorder.write("event", status="ready", message=f"towers on {', '.join(devices)}")
-wait_for_start()
+recorder.ready(f"towers on {', '.join(devices)}")
 with tf.Session(config=config) as session:
     session.run(tf.global_variables_initializer())
     both = zip(*session.run([gradients, joined_gradients]), strict=True)

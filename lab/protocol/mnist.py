@@ -83,39 +83,49 @@ class Examples:
             )
         return len(self) // batch_size
 
-    def batches(self, batch_size: int, seed: int | Sequence[int]) -> Iterator[tuple[Floats, Ints]]:
+    def batches(
+        self, batch_size: int, seed: int | Sequence[int], *, part: int = 0, parts: int = 1
+    ) -> Iterator[tuple[Floats, Ints]]:
         """Yield batches without end; each epoch has a new random order of all images.
+
+        Workers that go through the data together share the seed, and each takes its own part: in an
+        epoch no image is in the batches of two parts. Workers that each go through all of the data
+        take seeds of their own, such as `[seed, 1 + task_index]`. The 1 is necessary: for NumPy,
+        `[5, 0]` and `5` are the same seed.
 
         Args:
             batch_size: The number of examples in one batch.
-            seed: The seed of the random orders. Give each worker its own seed, such as
-                `[seed, 1 + task_index]`. The 1 is necessary: for NumPy, `[5, 0]` and `5` are the
-                same seed.
+            seed: The seed of the random orders.
+            part: This worker's part of each epoch.
+            parts: The number of parts. The batches of all parts, joined, are those of one worker
+                with `parts` times the batch size.
 
         Yields:
             Images, float32 in [0, 1], shape [batch_size, 784]; labels, int32, shape [batch_size].
 
         Raises:
-            DataError: `batch_size` is larger than the number of images.
+            DataError: A batch of all parts has more images than there are.
         """
-        for chosen in self.choices(batch_size, seed):
+        for chosen in self.choices(batch_size, seed, part=part, parts=parts):
             yield scaled(self.pixels[chosen]), self.labels[chosen]
 
-    def choices(self, batch_size: int, seed: int | Sequence[int]) -> Iterator[Indices]:
+    def choices(
+        self, batch_size: int, seed: int | Sequence[int], *, part: int = 0, parts: int = 1
+    ) -> Iterator[Indices]:
         """Yield the same batches as `batches`, but as indices of the images.
 
         Yields:
             Indices of the images in one batch, int64, shape [batch_size].
 
         Raises:
-            DataError: `batch_size` is larger than the number of images.
+            DataError: A batch of all parts has more images than there are.
         """
-        count = self.batches_per_epoch(batch_size)
+        joined = batch_size * parts
+        count = self.batches_per_epoch(joined)
         random = np.random.default_rng(seed)
         while True:
-            order = random.permutation(len(self))
-            for batch in range(count):
-                yield order[batch * batch_size : (batch + 1) * batch_size]
+            order = random.permutation(len(self))[: count * joined]
+            yield from order.reshape(count, parts, batch_size)[:, part]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -111,7 +111,7 @@ def test_a_killed_worker_of_a_synchronous_training_starts_again_with_all(project
     (project / "scripts").unlink()
     shutil.copytree(ROOT / "scripts", project / "scripts")
     assert recorder.RECORD_WITHIN_S > 0
-    with (project / "scripts/begin.py").open("a") as first:
+    with (project / "scripts/placement.py").open("a") as first:
         first.write("\nfrom lab.task.sdk import recorder\nrecorder.RECORD_WITHIN_S = 0.0\n")
     arguments = ("--record_every", "100000", "--on-failure", "restart:1")
     run = training(project, "sync", "--global_steps", "500", *arguments)

@@ -61,7 +61,7 @@ def test_a_step_that_read_as_old_parameters_is_recorded_as_that_stale(tmp_path: 
     """A single worker is never stale: the step at its read is replaced by an older one."""
     scripts = tmp_path / "scripts"
     shutil.copytree(ROOT / "scripts", scripts)
-    with (scripts / "begin.py").open("a") as file:
+    with (scripts / "placement.py").open("a") as file:
         file.write(AS_OLD)
     flags = ("--global_steps=5", "--record_every=1")
     with cluster(str(scripts / "mnist_async.py"), tmp_path, *flags) as made:

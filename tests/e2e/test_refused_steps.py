@@ -53,8 +53,8 @@ print(refused)
 """
 SDK = """\
 import tensorflow.compat.v1 as tf
-from begin import begin
 from lab.task.sdk.flags import parse, task_flags
+from lab.task.sdk.program import begin
 
 begin(parse(task_flags("A program.")))
 """

@@ -5,24 +5,22 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import logging
 import os
 import re
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from lab.base.variables import LAB_RUN_DIR, LAB_START
+from lab.base.variables import LAB_RUN_DIR
 from lab.protocol.mnist import DataError
 from lab.protocol.records.error_line import first_message_line
 from lab.protocol.volume.layout import LOST_CONTACT
 from lab.protocol.volume.status import read_status
 from lab.task import lazy_keras, request_ids
-from lab.task.sdk.recorder import Recorder
-
-_POLL_S: Final = 0.02
+from lab.task.sdk.interrupt import leave_on_interrupt
+from lab.task.sdk.recorder import Number, Recorder
 
 # Programs import TensorFlow before this module.
 lazy_keras.restore_keras(os.environ)
@@ -46,38 +44,36 @@ class ProgramError(Exception):
         super().__init__(f"{what}; {fix}")
 
 
-def number_requests(flags: argparse.Namespace, recorder: Recorder) -> None:
-    """Give this task request ids of its own: TensorFlow refuses a step with a repeated id.
+def begin(flags: argparse.Namespace, **fields: str | Number) -> Recorder:
+    """Begin a task of a training: record its start, and end it well on Ctrl-C and on errors.
 
-    Call it after the import of TensorFlow and before the first server or session.
+    A program of TensorFlow calls it before its first server or session. It then gets request ids of
+    its own, because TensorFlow refuses a step with a repeated id; if that is impossible, an event
+    says so.
 
     Args:
         flags: The flags of `lab.task.sdk.flags.parse`.
-        recorder: Writes an event if it is impossible; TensorFlow may then refuse a step.
+        **fields: Further fields of the record, such as `batch_size`.
+
+    Returns:
+        The recorder for all further records.
     """
-    place = request_ids.place_in(flags.cluster, flags.job_name, flags.task_index, os.environ)
-    request_ids.number_requests(place, lambda line: recorder.write("event", message=line))
+    leave_on_interrupt()
+    recorder = Recorder(flags.job_name, flags.task_index)
+    hosts = flags.cluster[flags.job_name]
+    report_failure(recorder, hosts[flags.task_index] if hosts else "")
+    recorder.write("start", status="starting", **fields)
+    if "tensorflow" in sys.modules:
+        logging.getLogger("tensorflow").setLevel(logging.ERROR)
+        place = request_ids.place_in(flags.cluster, flags.job_name, flags.task_index, os.environ)
+        request_ids.number_requests(place, lambda line: recorder.write("event", message=line))
+    return recorder
 
 
 def run_directory() -> Path | None:
     """Return the run's directory; None if the user started the program by hand."""
     value = os.environ.get(LAB_RUN_DIR)
     return Path(value) if value else None
-
-
-def wait_for_start(global_step: Callable[[], int] | None = None) -> None:
-    """Wait until the task agent signals the start; return at once if started by hand.
-
-    Args:
-        global_step: Returns the global step. Give it if this task may join at a later step
-            (`joins_at_step` of an experiment): the function then also waits for that step.
-    """
-    signal_file = os.environ.get(LAB_START)
-    while signal_file and not Path(signal_file).exists():
-        time.sleep(_POLL_S)
-    joins_at = Path(signal_file).read_text() if signal_file and global_step else ""
-    while joins_at and global_step and global_step() < int(joins_at):
-        time.sleep(_POLL_S)
 
 
 def ended_tasks() -> set[str]:

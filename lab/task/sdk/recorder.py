@@ -9,11 +9,12 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, Self, SupportsFloat, SupportsIndex
 
-from lab.base.variables import LAB_ATTEMPT, LAB_RUN_DIR, LAB_TASK
+from lab.base.variables import LAB_ATTEMPT, LAB_RUN_DIR, LAB_START, LAB_TASK
 from lab.protocol.records import FIELDS, Value, format_record
 from lab.protocol.volume.clock import unix_time
 from lab.protocol.volume.files import write_all
@@ -23,6 +24,8 @@ BY_HAND: Final = "by-hand"
 
 RECORD_WITHIN_S: Final = 5.0
 """With slow steps, a step is recorded at least this often, in seconds."""
+
+_POLL_S: Final = 0.02
 
 Kind = Literal["start", "step", "epoch", "eval", "result", "final", "event"]
 Number = SupportsIndex | SupportsFloat
@@ -36,6 +39,7 @@ class Recorder:
     reports each step, and the recorder decides which steps it writes::
 
         recorder = Recorder("worker", 0)
+        recorder.ready()
         recorder.begin_training(flags, local_steps_per_epoch=550)
         recorder.step(local_step, global_step, loss=loss_now)  # for each step
         recorder.write("eval", global_step=global_step, accuracy=0.91)
@@ -111,6 +115,31 @@ class Recorder:
             # A pipe takes a record in one call; a file or a terminal may take only a part.
             write_all(self._descriptor, f"{line}\n".encode())
             self._seq += 1
+
+    def ready(
+        self,
+        message: str = "",
+        *,
+        global_step: Callable[[], int] | None = None,
+        **fields: str | Number,
+    ) -> None:
+        """Report that this task is ready, and wait until all tasks of the run are.
+
+        It returns at once if the user started the program by hand.
+
+        Args:
+            message: What this task is, such as `rank 1 of 3`.
+            global_step: Returns the global step. Give it if this task may join at a later step
+                (`joins_at_step` of an experiment): the function then also waits for that step.
+            **fields: Further fields of the record, such as `learning_rate`.
+        """
+        self.write("event", status="ready", **fields, **({"message": message} if message else {}))
+        signal_file = os.environ.get(LAB_START)
+        while signal_file and not Path(signal_file).exists():
+            time.sleep(_POLL_S)
+        joins_at = Path(signal_file).read_text() if signal_file and global_step else ""
+        while joins_at and global_step and global_step() < int(joins_at):
+            time.sleep(_POLL_S)
 
     def begin_training(
         self,

@@ -189,6 +189,26 @@ def test_an_epoch_has_every_image_at_most_once(count: int, batch_size: int, seed
         assert count - len(seen) < batch_size
 
 
+@given(st.integers(1, 60), st.integers(1, 9), st.integers(1, 4), st.integers(0, 5))
+def test_the_parts_of_an_epoch_are_disjoint(count: int, size: int, parts: int, seed: int) -> None:
+    part, joined = examples(count), size * parts
+    if joined > count:
+        with pytest.raises(DataError, match="--batch_size"):
+            next(part.choices(size, seed, parts=parts))
+        return
+    streams = [part.choices(size, seed, part=number, parts=parts) for number in range(parts)]
+    alone = part.choices(joined, seed)
+    for _ in range(2):
+        seen: list[int] = []
+        for _ in range(part.batches_per_epoch(joined)):
+            own = [next(stream) for stream in streams]
+            assert {len(each) for each in own} == {size}
+            # Together they are one worker with the joined batch.
+            np.testing.assert_array_equal(np.concatenate(own), next(alone))
+            seen += [int(number) for each in own for number in each]
+        assert len(set(seen)) == len(seen) > count - joined
+
+
 def order(seed: int | list[int], count: int = 100) -> list[int]:
     return [int(labels[0]) for _, labels in islice(examples(1000).batches(10, seed), count)]
 

@@ -78,10 +78,10 @@ def test_async_and_sync_differ_only_in_the_marked_lines() -> None:
 def test_programs_that_check_their_step_join_by_themselves(experiment: Experiment) -> None:
     """One that does not look would begin with the others, the other way round a second late."""
     tree = ast.parse((SCRIPTS / experiment.program).read_text())
-    waits = [
+    reports = [
         node
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "wait_for_start"
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "ready"
     ]
-    looks = any(call.args or call.keywords for call in waits)
+    looks = any(word.arg == "global_step" for call in reports for word in call.keywords)
     assert looks == experiment.joins_at_step

@@ -16,7 +16,6 @@ import pytest
 
 from lab.protocol.records import FIELDS, Record, RecordError, parse_record
 from lab.protocol.volume.clock import file_system_time, unix_time
-from lab.task.sdk.program import wait_for_start
 from lab.task.sdk.recorder import Recorder
 from tests.support.agents import ROOT
 from tests.support.commands import Done, python
@@ -199,7 +198,7 @@ def test_a_program_waits_for_its_start_and_then_for_its_step(
         if len(sleeps) == 3:
             start.write_text(word)
 
-    monkeypatch.setattr("lab.task.sdk.program.time.sleep", sleep)
+    monkeypatch.setattr("lab.task.sdk.recorder.time.sleep", sleep)
     monkeypatch.delenv("LAB_START", raising=False)
     if start_file is not None:
         monkeypatch.setenv("LAB_START", start_file and str(tmp_path / start_file))
@@ -210,7 +209,8 @@ def test_a_program_waits_for_its_start_and_then_for_its_step(
         return found[-1]
 
     global_step: Callable[[], int] | None = None if steps is None else step
-    wait_for_start(global_step)
+    recorder = Recorder("worker", 0)
+    recorder.ready(global_step=global_step)
     assert found == asked
     assert len(sleeps) == (3 + max(0, len(asked) - 1) if start_file else 0)
 
