@@ -12,7 +12,7 @@ the end of the training.
 import time
 
 import tensorflow.compat.v1 as tf
-from checkpoints import newest_first
+from chief import newest_first
 from mnist_model import MODELS, share_correct
 
 from lab.protocol.mnist import load_test

@@ -4,99 +4,90 @@ Shows: every worker reads the parameters, computes gradients from one batch, app
 Try to break: kill a worker, or slow it down. Does the probe still equal the global step?
 
 The parameter servers (job ps) hold the variables. Between a worker's read and its update other
-workers may change the parameters; then its gradients are stale. The lines from `# -- async` to
-`# -- both` differ from mnist_sync.py.
+workers may change the parameters; then its gradients are stale. `mnist_sync.py` is the same
+program, but for the sections 1, 6 and 8.
 """
 
-import sys
+import math
 
 import tensorflow.compat.v1 as tf
-from checkpoints import Checkpoints
-from finish import Finish
+from chief import Chief
 from mnist_model import MODELS, MovingAverages, share_correct
 from placement import places, ps_strategy, server_config
 
 from lab.protocol.mnist import load_mnist
 from lab.task.sdk.flags import experiment_flags, parse
-from lab.task.sdk.model import save_trained
 from lab.task.sdk.program import begin
 
-# ---- 1. This task. The flags, or TF_CONFIG, give the cluster, this task's job and its index.
-# -- async
+# ---- 1. The flags, or TF_CONFIG, give the cluster, this task's job and its index.
 flags = parse(experiment_flags("async", __doc__))
 model = MODELS[flags.model]
 base_rate = flags.learning_rate or model.asynchronous_rate
-# -- both
-is_chief = flags.job_name == "worker" and flags.task_index == 0
-num_workers = len(flags.worker_hosts)
-myself = f"/job:{flags.job_name}/task:{flags.task_index}"
-recorder = begin(flags, batch_size=flags.batch_size)
+
+# ---- 2. The server makes this process a task of the cluster. The spec lists all tasks.
+recorder = begin(flags, batch_size=flags.batch_size)  # It writes the records that `lab` collects.
 tf.disable_eager_execution()  # The program builds a graph; then a session runs parts of it.
-
-# ---- 2. The cluster spec: all tasks with their addresses.
 cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts, "worker": flags.worker_hosts})
-
-# ---- 3. The server makes this process a task of the cluster. A parameter server uses no GPU.
 server = tf.train.Server(cluster, flags.job_name, flags.task_index, config=server_config(flags))
 if flags.job_name == "ps":
     recorder.ready(f"serves at {server.target}")
     server.join()  # A parameter server serves until it is stopped: join never returns.
 
-# ---- 4. The data: every worker has all images, and draws batches in its own order.
+# ---- 3. The data: every worker has all images, and draws batches in its own order.
 mnist = load_mnist(flags.data_dir)
 batches = mnist.train.batches(flags.batch_size, [flags.seed, 1 + flags.task_index])
 steps_per_epoch = mnist.train.batches_per_epoch(flags.batch_size)
 
-# ---- 5. Every worker builds this graph: variables on the parameter servers, the rest on itself.
+# ---- 4. The variables. Every worker builds the same graph: the setter places variables on the
+# parameter servers, one after another, and all else on this worker.
+myself = f"/job:worker/task:{flags.task_index}"
+is_chief = flags.task_index == 0
+num_workers = len(flags.worker_hosts)
 strategy = ps_strategy(flags.ps_strategy, len(flags.ps_hosts))
 setter = tf.train.replica_device_setter(cluster=cluster, worker_device=myself, ps_strategy=strategy)
 with tf.device(setter):
     initial_values = model.initial_parameters(flags.seed).items()
     variables = {name: tf.get_variable(name, initializer=value) for name, value in initial_values}
     global_step = tf.get_variable("global_step", initializer=tf.constant(0, tf.int64))
-    # A probe for lost updates. Its gradient is -1 / rate, so every update adds one to it.
+    # A probe for lost updates: see where its gradient is computed.
     probe = tf.get_variable("probe", initializer=0.0)
     images = tf.placeholder(tf.float32, [None, 784], "images")
     labels = tf.placeholder(tf.int32, [None], "labels")
 
-    # Read: the global step first, then each parameter once, so that all gradients use these values.
+    # ---- 5. Read and compute. The global step is read first, then each parameter once, so that all
+    # gradients use these values, and none is newer than the step says.
     step_at_read = global_step.read_value()
     with tf.control_dependencies([step_at_read]):
         parameters = {name: variable.read_value() for name, variable in variables.items()}
-
-    # Compute, on this worker.
     logits = model.logits(images, parameters)
     loss = model.loss(logits, labels, parameters)
     accuracy = share_correct(logits, labels)
     gradients = tf.gradients(loss, list(parameters.values()))
+    # The rate of the model `mlp` decays as in the blog; the decay of `softmax` is 1: none.
     rate = tf.train.exponential_decay(base_rate, step_at_read, 600, model.decay)
-    gradients_and_variables = [*zip(gradients, variables.values(), strict=True)]
-    gradients_and_variables.append((-1.0 / rate, probe))
     optimizer = tf.train.GradientDescentOptimizer(rate, use_locking=True)
+    # An update subtracts the gradient times the rate. So a gradient of -1 / rate adds one to the
+    # probe: at the end it has the number of the updates that arrived.
+    changes = [*zip(gradients, variables.values(), strict=True), (-1.0 / rate, probe)]
     averages = MovingAverages(model, variables, global_step, is_chief)
 
-    # -- async
-    # Count, on the parameter server of the global step. Every step reads a different value, and
-    # adds one. At `all_steps` the operation fails. No parameter changes before the step is counted.
+    # ---- 6. Update: count, then apply. Counting adds one to the global step on its server, and
+    # returns a different number in each step of all workers; at `all_steps` it fails.
     all_steps = flags.global_steps or flags.epochs * steps_per_epoch * num_workers
     with tf.control_dependencies(gradients), tf.device(global_step.device):
         counted = tf.count_up_to(global_step, all_steps)
-
     # Apply the gradients at once, under each variable's lock. If two workers write a variable at
     # the same time, one waits, and no update is lost.
     with tf.control_dependencies([counted]):
-        update = averages.updated_after(optimizer.apply_gradients(gradients_and_variables))
-    # -- both
+        update = averages.updated_after(optimizer.apply_gradients(changes))
 
-finish = Finish(num_workers, flags.task_index)  # A variable: who has finished. It must come first.
-checkpoints = Checkpoints(flags, recorder, averages, global_step=global_step, probe=probe)
-
-# ---- 6. The session runs on this worker's server, which sends each part of the graph to its task.
+# ---- 7. The session runs on this worker's server, which sends each part of the graph to its task.
 # The filters hide the other workers, so that the session does not wait for them.
+chief = Chief(flags, recorder, averages, global_step=global_step, probe=probe)
 config = tf.ConfigProto(device_filters=["/job:ps", myself])
 config.log_device_placement = flags.log_device_placement
 session = tf.Session(server.target, config=config)
-checkpoints.initialize_or_wait(session)  # The chief initializes or resumes; the others wait.
+chief.initialize_or_wait(session)  # The chief initializes or resumes; the others wait.
 
 
 def test(**fields):
@@ -107,41 +98,34 @@ def test(**fields):
     return accuracy_now
 
 
-# -- async
-# ---- 7. The training.
-own_steps = flags.epochs * steps_per_epoch
-if flags.global_steps or recorder.attempt:  # A restarted worker makes any of the remaining steps.
-    own_steps = sys.maxsize
-# All workers begin together, when the last one is ready. A late worker waits for its global step.
+# ---- 8. The training. All workers begin together, when the last one is ready. A late worker waits
+# for its global step.
 recorder.ready(
     places(variables), learning_rate=base_rate, global_step=lambda: session.run(global_step)
 )
+own_steps = flags.epochs * steps_per_epoch
+if flags.global_steps or recorder.attempt:  # A restarted worker makes any of the remaining steps.
+    own_steps = math.inf
 local_step, global_step_now = 0, session.run(global_step)
 recorder.begin_training(flags, global_step_now, local_steps_per_epoch=steps_per_epoch)
-while local_step < own_steps:
-    batch_images, batch_labels = next(batches)
-    feed = {images: batch_images, labels: batch_labels}
-    try:  # One call of the session reads, computes, counts and applies.
-        before, at_read, loss_now, _ = session.run([counted, step_at_read, loss, update], feed)
-    except tf.errors.OutOfRangeError:
-        break  # The global step has reached `all_steps`.
-    local_step, global_step_now = local_step + 1, before + 1
-    recorder.step(local_step, global_step_now, loss=loss_now, staleness=before - at_read)
-    # -- both
-    checkpoints.save_when_due(session, global_step_now)
-    if recorder.test_is_due():  # In the chief, every `--eval_every` global steps.
-        test(local_step=local_step)
+with chief.leaves_last(session):
+    while local_step < own_steps:
+        batch_images, batch_labels = next(batches)
+        feed = {images: batch_images, labels: batch_labels}
+        try:  # One call of the session reads, computes, counts and applies.
+            before, at_read, loss_now, _ = session.run([counted, step_at_read, loss, update], feed)
+        except tf.errors.OutOfRangeError:
+            break  # The global step has reached `all_steps`.
+        local_step, global_step_now = local_step + 1, before + 1
+        recorder.step(local_step, global_step_now, loss=loss_now, staleness=before - at_read)
+        chief.save_when_due(session, global_step_now)
+        if recorder.test_is_due():  # In the chief, every `--eval_every` global steps.
+            test(local_step=local_step)
+    own_accuracy = test()
 
-# ---- 8. The test with the current parameters.
-own_accuracy = test()
-session.run(finish.report)
-
-# ---- 9. The chief waits for all workers, then tests and saves the final parameters.
+# ---- 9. All workers have finished: the chief tests and saves the final parameters.
 if is_chief:
-    finish.wait_for_all(session, recorder)
-    final_averages = averages.test(session, recorder, images, labels, mnist.test)
-    final_parameters, final_probe, final_step = session.run([parameters, probe, global_step])
-    test(probe=round(float(final_probe)), message="final parameters")
-    checkpoints.save(session, final_step)
-    save_trained(flags, final_step, final_parameters, final_averages)
+    averages.test(session, recorder, images, labels, mnist.test)
+    test(probe=round(float(session.run(probe))), message="final parameters")
+    chief.save_model(session, parameters)
 recorder.finish(accuracy=own_accuracy)

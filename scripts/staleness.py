@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-from finish import Finish
+from chief import Finish
 from mnist_model import MODELS, share_correct
 from placement import server_config
 
@@ -92,22 +92,21 @@ with tf.Session(server.target, config=config) as session:
     recorder.ready(f"holds its gradients for {flags.pause:g} s")
 
     recorder.begin_training(flags)
-    for local_step, (batch_images, batch_labels) in enumerate(batches, start=1):
-        computed, seen, loss_now = session.run(
-            [gradients, step_at_read, loss], {images: batch_images, labels: batch_labels}
-        )
-        time.sleep(flags.pause)
-        feed = {held_since: seen, **dict(zip(held, computed, strict=True))}
-        try:
-            taken, late_by, _ = session.run([number, staleness, update], feed)
-        except tf.errors.OutOfRangeError:
-            break  # All numbers are taken.
-        recorder.step(local_step, taken + 1, loss=loss_now, staleness=late_by)
-    session.run(finish.report)
+    with finish.chief_leaves_last(session, recorder):
+        for local_step, (batch_images, batch_labels) in enumerate(batches, start=1):
+            computed, seen, loss_now = session.run(
+                [gradients, step_at_read, loss], {images: batch_images, labels: batch_labels}
+            )
+            time.sleep(flags.pause)
+            feed = {held_since: seen, **dict(zip(held, computed, strict=True))}
+            try:
+                taken, late_by, _ = session.run([number, staleness, update], feed)
+            except tf.errors.OutOfRangeError:
+                break  # All numbers are taken.
+            recorder.step(local_step, taken + 1, loss=loss_now, staleness=late_by)
 
-    # ---- 4. The chief waits for all workers, and records the results.
+    # ---- 4. All workers have finished: the chief records the results.
     if is_chief:
-        finish.wait_for_all(session, recorder)
         test = {images: mnist.test.images, labels: mnist.test.labels}
         final_loss, final_accuracy, final_probe, step, total = session.run(
             [loss, accuracy, probe, step_at_read, staleness_sum], test

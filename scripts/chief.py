@@ -1,19 +1,24 @@
-"""Checkpoints: the chief saves them, and a resumed training begins with the newest one.
+"""What the chief, worker 0, does for all workers: it initializes or resumes, saves, leaves last.
+
+`tf.train.MonitoredTrainingSession` does much of this, too, but hides it.
 
 A checkpoint is two files, `model-500.index` and `model-500.data-…`. Its name has the global step at
 which the chief began to save it. If one is damaged (the host stopped, the disk was full), the one
 before it is used.
 """
 
+import contextlib
 import re
 import threading
 import time
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from lab.protocol.records.error_line import first_message_line
 from lab.task.sdk.interrupt import leave_on_interrupt
-from lab.task.sdk.program import ProgramError, checkpoint_directory
+from lab.task.sdk.model import save_trained
+from lab.task.sdk.program import ProgramError, checkpoint_directory, ended_tasks
 
 INDEX = re.compile(r"model-([0-9]+)\.index")
 
@@ -24,8 +29,35 @@ def newest_first(directory):
     return [str(directory / f"model-{step}") for step in sorted(steps, reverse=True)]
 
 
-class Checkpoints:
+class Finish:
+    """A variable on a parameter server: each worker has an element, and sets it to 1 at its end."""
+
+    def __init__(self, workers, task_index):
+        self.workers, self.is_chief = workers, task_index == 0
+        with tf.device("/job:ps/task:0"):
+            self.finished = tf.get_variable("finished", initializer=np.zeros(workers, np.int32))
+            self.report = tf.scatter_update(self.finished, task_index, 1)
+
+    @contextlib.contextmanager
+    def chief_leaves_last(self, session, recorder):
+        """At the end of the block this worker has finished; the chief waits for all workers."""
+        yield
+        session.run(self.report)
+        if self.is_chief:
+            recorder.write("event", message="waits until all workers have finished")
+            while not self.all_have_finished(session):
+                time.sleep(0.1)
+
+    def all_have_finished(self, session):
+        """Whether every worker has finished, or failed."""
+        reported, ended = session.run(self.finished), ended_tasks()
+        return all(reported[task] or f"worker-{task}" in ended for task in range(self.workers))
+
+
+class Chief:
     """The chief initializes, resumes and saves the training. The other workers wait for it.
+
+    Create it as the last part of the graph: it initializes all variables that exist then.
 
     A checkpoint has the global step, the parameters and their averages. Workers make updates while
     the chief saves, so these values may be some updates apart. The probe is not saved: it counts
@@ -33,8 +65,9 @@ class Checkpoints:
     """
 
     def __init__(self, flags, recorder, averages, *, global_step, probe):
+        self.flags, self.recorder, self.averages = flags, recorder, averages
         self.is_chief = flags.task_index == 0
-        self.recorder = recorder
+        self.finish = Finish(len(flags.worker_hosts), flags.task_index)
         self.every_s = flags.checkpoint_every
         self.global_step, self.probe = global_step, probe
         variables = [global_step, *averages.all_variables()]
@@ -72,6 +105,10 @@ class Checkpoints:
         if self.saver:
             leave_on_interrupt(first=lambda: self.save(session, session.run(self.global_step)))
         self.saved_at = time.monotonic()
+
+    def leaves_last(self, session):
+        """A block at whose end this worker has finished; the chief waits for all workers."""
+        return self.finish.chief_leaves_last(session, self.recorder)
 
     def initialize(self, session):
         """Initialize all variables, from the newest checkpoint if there is one."""
@@ -133,3 +170,9 @@ class Checkpoints:
                 path = str(self.directory / "model")
                 self.saver.save(session, path, global_step, write_meta_graph=False)
             self.saved_at = time.monotonic()
+
+    def save_model(self, session, parameters):
+        """Save the final values: a last checkpoint, and the model for other programs."""
+        step, *values = session.run([self.global_step, parameters, self.averages.values()])
+        self.save(session, step)
+        save_trained(self.flags, step, *values)
