@@ -255,20 +255,20 @@ def test_variables_are_spread_over_the_parameter_servers(tmp_path: Path) -> None
 WATCHED = """
 
 class _Watched:
-    def __init__(self, checkpoints, session):
-        self.checkpoints, self.session, self.complete = checkpoints, session, False
+    def __init__(self, chief, session):
+        self.chief, self.session, self.complete = chief, session, False
 
     def run(self, fetches, feed_dict=None):
         result = self.session.run(fetches, feed_dict)
-        if not self.complete and not len(self.session.run(self.checkpoints.missing_variables)):
+        if not self.complete and not len(self.session.run(self.chief.missing_variables)):
             self.complete = True
-            step = int(self.session.run(self.checkpoints.global_step))
-            self.checkpoints.recorder.write("event", global_step=step, message="complete")
+            step = int(self.session.run(self.chief.global_step))
+            self.chief.recorder.write("event", global_step=step, message="complete")
         return result
 
 
-_initialize = Checkpoints.initialize
-Checkpoints.initialize = lambda self, session: _initialize(self, _Watched(self, session))
+_initialize = Chief.initialize
+Chief.initialize = lambda self, session: _initialize(self, _Watched(self, session))
 """
 
 
@@ -276,7 +276,7 @@ def test_workers_start_only_after_a_checkpoint_is_loaded(tmp_path: Path) -> None
     """They wait for the last variable that has no value; then all have those of the checkpoint."""
     scripts = tmp_path / "scripts"
     shutil.copytree(ROOT / "scripts", scripts)
-    with (scripts / "checkpoints.py").open("a") as file:
+    with (scripts / "chief.py").open("a") as file:
         file.write(WATCHED)
     for steps in (3, 4):
         flags = (f"--global_steps={steps}", f"--checkpoint_dir={tmp_path / 'kept'}")
