@@ -30,7 +30,7 @@ def newest_first(directory):
 
 
 class Finish:
-    """A variable on a parameter server: each worker has an element, and sets it to 1 at its end."""
+    """A variable on a parameter server: each worker sets its element to 1 when it has finished."""
 
     def __init__(self, workers, task_index):
         self.workers, self.is_chief = workers, task_index == 0
@@ -40,7 +40,10 @@ class Finish:
 
     @contextlib.contextmanager
     def chief_leaves_last(self, session, recorder):
-        """At the end of the block this worker has finished; the chief waits for all workers."""
+        """Report, at the end of the block, that this worker has finished; the chief waits for all.
+
+        A worker that fails leaves the block without a report; its agent says that it has ended.
+        """
         yield
         session.run(self.report)
         if self.is_chief:
@@ -55,13 +58,13 @@ class Finish:
 
 
 class Chief:
-    """The chief initializes, resumes and saves the training. The other workers wait for it.
+    """The chief initializes, resumes and saves the training. In other workers it only waits.
 
-    Create it as the last part of the graph: it initializes all variables that exist then.
+    Create it when the rest of the graph is complete: it initializes the variables that exist then.
 
     A checkpoint has the global step, the parameters and their averages. Workers make updates while
-    the chief saves, so these values may be some updates apart. The probe is not saved: it counts
-    the updates from the checkpoint's global step.
+    the chief saves, so these values may be some updates apart. The probe is not saved: a resumed
+    training sets it to the checkpoint's global step.
     """
 
     def __init__(self, flags, recorder, averages, *, global_step, probe):
@@ -82,6 +85,7 @@ class Chief:
         if self.directory:
             with tf.device("/job:worker/task:0"):  # The chief writes them, not the ps.
                 self.saver = tf.train.Saver(self.saved, save_relative_paths=True)
+            # The saver keeps five checkpoints: it must know those that are there, the oldest first.
             self.saver.recover_last_checkpoints(newest_first(self.directory)[::-1])
             self.newest = self.load_newest()
         self.saving = threading.Lock()  # A signal that ends the program saves from another thread.
@@ -89,8 +93,9 @@ class Chief:
     def initialize_or_wait(self, session):
         """In the chief, give all variables their first values; in other workers, wait for that.
 
-        A restarted chief uses the existing variables, unless a parameter server was restarted, too.
-        In the chief's first attempt existing variables are an error: they belong to an earlier run.
+        A restarted chief (`attempt` is above 0) uses the existing variables, unless a parameter
+        server was restarted, too. In the first attempt existing variables are an error: they belong
+        to an earlier run.
         """
         self.recorder.write("event", message="waits for the parameter servers and the chief")
         if self.is_chief:
@@ -107,7 +112,7 @@ class Chief:
         self.saved_at = time.monotonic()
 
     def leaves_last(self, session):
-        """A block at whose end this worker has finished; the chief waits for all workers."""
+        """Return a block for the training: at its end the chief waits for all workers."""
         return self.finish.chief_leaves_last(session, self.recorder)
 
     def initialize(self, session):
@@ -141,7 +146,7 @@ class Chief:
                 what = f"{checkpoint}: not a checkpoint of this model"
                 raise ProgramError(what, "use another --checkpoint_dir")
             return values
-        # In a later attempt the training started without a checkpoint, and may start again.
+        # A later attempt follows a training that began without a checkpoint: it may begin again.
         if checkpoints and self.recorder.attempt == 0:
             raise ProgramError(
                 f"{self.directory}: every checkpoint is damaged", "start a new training"

@@ -1,11 +1,11 @@
 """MNIST with parameter servers, asynchronously: no worker waits for another.
 
-Shows: every worker reads the parameters, computes gradients from one batch, applies them at once.
-Try to break: kill a worker, or slow it down. Does the probe still equal the global step?
+Shows: a worker reads the parameters, computes gradients from one batch, and applies them at once.
+Try to break: kill a worker, or slow it down. Is an update lost? The probe counts them.
 
 The parameter servers (job ps) hold the variables. Between a worker's read and its update other
 workers may change the parameters; then its gradients are stale. `mnist_sync.py` is the same
-program, but for the sections 1, 6 and 8.
+program except for sections 1, 6 and 8.
 """
 
 import math
@@ -19,27 +19,30 @@ from lab.protocol.mnist import load_mnist
 from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.program import begin
 
-# ---- 1. The flags, or TF_CONFIG, give the cluster, this task's job and its index.
+# ---- 1. A cluster is a set of jobs, here `ps` and `worker`. A job has numbered tasks: each task is
+# a process with an address. The flags, or the variable TF_CONFIG, say which task this one is.
 flags = parse(experiment_flags("async", __doc__))
 model = MODELS[flags.model]
 base_rate = flags.learning_rate or model.asynchronous_rate
+recorder = begin(flags, batch_size=flags.batch_size)  # It writes the records that `lab` collects.
 
 # ---- 2. The server makes this process a task of the cluster. The spec lists all tasks.
-recorder = begin(flags, batch_size=flags.batch_size)  # It writes the records that `lab` collects.
-tf.disable_eager_execution()  # The program builds a graph; then a session runs parts of it.
 cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts, "worker": flags.worker_hosts})
 server = tf.train.Server(cluster, flags.job_name, flags.task_index, config=server_config(flags))
 if flags.job_name == "ps":
     recorder.ready(f"serves at {server.target}")
-    server.join()  # A parameter server serves until it is stopped: join never returns.
+    server.join()  # It never returns: workers create and change variables here over the network.
 
 # ---- 3. The data: every worker has all images, and draws batches in its own order.
 mnist = load_mnist(flags.data_dir)
 batches = mnist.train.batches(flags.batch_size, [flags.seed, 1 + flags.task_index])
 steps_per_epoch = mnist.train.batches_per_epoch(flags.batch_size)
 
-# ---- 4. The variables. Every worker builds the same graph: the setter places variables on the
-# parameter servers, one after another, and all else on this worker.
+# ---- 4. The graph. Up to section 7 nothing is computed: the lines only describe operations, and
+# `session.run` later computes those that it is asked for. Every worker builds the same graph. The
+# setter places variables on the parameter servers, and everything else on this worker. A variable
+# with the same name on the same server is one variable for all workers.
+tf.disable_eager_execution()
 myself = f"/job:worker/task:{flags.task_index}"
 is_chief = flags.task_index == 0
 num_workers = len(flags.worker_hosts)
@@ -49,13 +52,15 @@ with tf.device(setter):
     initial_values = model.initial_parameters(flags.seed).items()
     variables = {name: tf.get_variable(name, initializer=value) for name, value in initial_values}
     global_step = tf.get_variable("global_step", initializer=tf.constant(0, tf.int64))
-    # A probe for lost updates: see where its gradient is computed.
-    probe = tf.get_variable("probe", initializer=0.0)
+    probe = tf.get_variable("probe", initializer=0.0)  # It counts the updates: see section 5.
+    # Inputs, which each `session.run` gets as its feed. None: a batch of any size.
     images = tf.placeholder(tf.float32, [None, 784], "images")
     labels = tf.placeholder(tf.int32, [None], "labels")
 
-    # ---- 5. Read and compute. The global step is read first, then each parameter once, so that all
-    # gradients use these values, and none is newer than the step says.
+    # ---- 5. Read and compute. The global step is read first: every update that is counted from now
+    # on makes the gradients staler. Then each parameter is read once, so that all gradients are
+    # those of the same values. Operations in a block of control dependencies wait for the listed
+    # ones; all others run as soon as their inputs are there.
     step_at_read = global_step.read_value()
     with tf.control_dependencies([step_at_read]):
         parameters = {name: variable.read_value() for name, variable in variables.items()}
@@ -63,31 +68,34 @@ with tf.device(setter):
     loss = model.loss(logits, labels, parameters)
     accuracy = share_correct(logits, labels)
     gradients = tf.gradients(loss, list(parameters.values()))
-    # The rate of the model `mlp` decays as in the blog; the decay of `softmax` is 1: none.
+    # The rate of the model `mlp` decays every 600 steps; that of `softmax` stays (a decay of 1).
     rate = tf.train.exponential_decay(base_rate, step_at_read, 600, model.decay)
+    # With the lock, of two workers that update a variable at the same time one waits, and no update
+    # is lost.
     optimizer = tf.train.GradientDescentOptimizer(rate, use_locking=True)
     # An update subtracts the gradient times the rate. So a gradient of -1 / rate adds one to the
-    # probe: at the end it has the number of the updates that arrived.
+    # probe, which at the end equals the number of updates that were applied.
     changes = [*zip(gradients, variables.values(), strict=True), (-1.0 / rate, probe)]
     averages = MovingAverages(model, variables, global_step, is_chief)
 
-    # ---- 6. Update: count, then apply. Counting adds one to the global step on its server, and
-    # returns a different number in each step of all workers; at `all_steps` it fails.
+    # ---- 6. Update: count, then apply. Counting returns the global step and adds one to it, on its
+    # server, so no two steps of any workers get the same number; at `all_steps` it fails. It waits
+    # for the gradients: the staleness then includes the time in which they were computed.
     all_steps = flags.global_steps or flags.epochs * steps_per_epoch * num_workers
     with tf.control_dependencies(gradients), tf.device(global_step.device):
-        counted = tf.count_up_to(global_step, all_steps)
-    # Apply the gradients at once, under each variable's lock. If two workers write a variable at
-    # the same time, one waits, and no update is lost.
-    with tf.control_dependencies([counted]):
+        step_before = tf.count_up_to(global_step, all_steps)
+    with tf.control_dependencies([step_before]):
         update = averages.updated_after(optimizer.apply_gradients(changes))
 
-# ---- 7. The session runs on this worker's server, which sends each part of the graph to its task.
-# The filters hide the other workers, so that the session does not wait for them.
+# ---- 7. The session. The chief, worker 0, gives all variables that the graph has by now their
+# first values, saves them from time to time, and leaves last. The other workers wait for it.
 chief = Chief(flags, recorder, averages, global_step=global_step, probe=probe)
+# A session runs on this worker's server, which sends each part of the graph to its task. With the
+# filters it talks to the parameter servers only, and does not wait for other workers.
 config = tf.ConfigProto(device_filters=["/job:ps", myself])
 config.log_device_placement = flags.log_device_placement
 session = tf.Session(server.target, config=config)
-chief.initialize_or_wait(session)  # The chief initializes or resumes; the others wait.
+chief.initialize_or_wait(session)
 
 
 def test(**fields):
@@ -98,13 +106,13 @@ def test(**fields):
     return accuracy_now
 
 
-# ---- 8. The training. All workers begin together, when the last one is ready. A late worker waits
-# for its global step.
+# ---- 8. The training. `ready` returns in all workers together, when the last one is ready. Only a
+# worker that `lab run --start` lets join later waits further, for its global step.
 recorder.ready(
     places(variables), learning_rate=base_rate, global_step=lambda: session.run(global_step)
 )
 own_steps = flags.epochs * steps_per_epoch
-if flags.global_steps or recorder.attempt:  # A restarted worker makes any of the remaining steps.
+if flags.global_steps or recorder.attempt:  # All workers, or a restarted one, go to `all_steps`.
     own_steps = math.inf
 local_step, global_step_now = 0, session.run(global_step)
 recorder.begin_training(flags, global_step_now, local_steps_per_epoch=steps_per_epoch)
@@ -113,15 +121,17 @@ with chief.leaves_last(session):
         batch_images, batch_labels = next(batches)
         feed = {images: batch_images, labels: batch_labels}
         try:  # One call of the session reads, computes, counts and applies.
-            before, at_read, loss_now, _ = session.run([counted, step_at_read, loss, update], feed)
+            before, at_read, loss_now, _ = session.run(
+                [step_before, step_at_read, loss, update], feed
+            )
         except tf.errors.OutOfRangeError:
             break  # The global step has reached `all_steps`.
         local_step, global_step_now = local_step + 1, before + 1
         recorder.step(local_step, global_step_now, loss=loss_now, staleness=before - at_read)
         chief.save_when_due(session, global_step_now)
-        if recorder.test_is_due():  # In the chief, every `--eval_every` global steps.
+        if recorder.test_is_due():  # Only in the chief: every `--eval_every` global steps.
             test(local_step=local_step)
-    own_accuracy = test()
+    own_accuracy = test()  # Other workers may still be training.
 
 # ---- 9. All workers have finished: the chief tests and saves the final parameters.
 if is_chief:

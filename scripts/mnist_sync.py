@@ -1,10 +1,11 @@
-"""MNIST with parameter servers, synchronously: all workers make each update together.
+"""MNIST with parameter servers, synchronously: the workers make each update together.
 
-Shows: every worker computes gradients from one batch, and waits until their mean is applied.
+Shows: a worker computes gradients from one batch, hands them in, and waits for the next update.
 Try to break: slow a worker down, or use fewer gradients than workers. Who waits for whom?
 
-With the mean of `--replicas_to_aggregate` gradients the chief makes an update, and puts a token for
-each worker into a queue. `mnist_async.py` is the same program, but for the sections 1, 6 and 8.
+An update applies the mean of `--replicas_to_aggregate` gradients (by default one of each worker).
+The workers wait for it at a queue. `mnist_async.py` is the same program except for sections 1, 6
+and 8.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -18,27 +19,30 @@ from lab.protocol.mnist import load_mnist
 from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.program import ProgramError, begin
 
-# ---- 1. The flags, or TF_CONFIG, give the cluster, this task's job and its index.
+# ---- 1. A cluster is a set of jobs, here `ps` and `worker`. A job has numbered tasks: each task is
+# a process with an address. The flags, or the variable TF_CONFIG, say which task this one is.
 flags = parse(experiment_flags("sync", __doc__))
 model = MODELS[flags.model]
 base_rate = flags.learning_rate or model.synchronous_rate
+recorder = begin(flags, batch_size=flags.batch_size)  # It writes the records that `lab` collects.
 
 # ---- 2. The server makes this process a task of the cluster. The spec lists all tasks.
-recorder = begin(flags, batch_size=flags.batch_size)  # It writes the records that `lab` collects.
-tf.disable_eager_execution()  # The program builds a graph; then a session runs parts of it.
 cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts, "worker": flags.worker_hosts})
 server = tf.train.Server(cluster, flags.job_name, flags.task_index, config=server_config(flags))
 if flags.job_name == "ps":
     recorder.ready(f"serves at {server.target}")
-    server.join()  # A parameter server serves until it is stopped: join never returns.
+    server.join()  # It never returns: workers create and change variables here over the network.
 
 # ---- 3. The data: every worker has all images, and draws batches in its own order.
 mnist = load_mnist(flags.data_dir)
 batches = mnist.train.batches(flags.batch_size, [flags.seed, 1 + flags.task_index])
 steps_per_epoch = mnist.train.batches_per_epoch(flags.batch_size)
 
-# ---- 4. The variables. Every worker builds the same graph: the setter places variables on the
-# parameter servers, one after another, and all else on this worker.
+# ---- 4. The graph. Up to section 7 nothing is computed: the lines only describe operations, and
+# `session.run` later computes those that it is asked for. Every worker builds the same graph. The
+# setter places variables on the parameter servers, and everything else on this worker. A variable
+# with the same name on the same server is one variable for all workers.
+tf.disable_eager_execution()
 myself = f"/job:worker/task:{flags.task_index}"
 is_chief = flags.task_index == 0
 num_workers = len(flags.worker_hosts)
@@ -48,13 +52,15 @@ with tf.device(setter):
     initial_values = model.initial_parameters(flags.seed).items()
     variables = {name: tf.get_variable(name, initializer=value) for name, value in initial_values}
     global_step = tf.get_variable("global_step", initializer=tf.constant(0, tf.int64))
-    # A probe for lost updates: see where its gradient is computed.
-    probe = tf.get_variable("probe", initializer=0.0)
+    probe = tf.get_variable("probe", initializer=0.0)  # It counts the updates: see section 5.
+    # Inputs, which each `session.run` gets as its feed. None: a batch of any size.
     images = tf.placeholder(tf.float32, [None, 784], "images")
     labels = tf.placeholder(tf.int32, [None], "labels")
 
-    # ---- 5. Read and compute. The global step is read first, then each parameter once, so that all
-    # gradients use these values, and none is newer than the step says.
+    # ---- 5. Read and compute. The global step is read first: every update that is counted from now
+    # on makes the gradients staler. Then each parameter is read once, so that all gradients are
+    # those of the same values. Operations in a block of control dependencies wait for the listed
+    # ones; all others run as soon as their inputs are there.
     step_at_read = global_step.read_value()
     with tf.control_dependencies([step_at_read]):
         parameters = {name: variable.read_value() for name, variable in variables.items()}
@@ -62,17 +68,21 @@ with tf.device(setter):
     loss = model.loss(logits, labels, parameters)
     accuracy = share_correct(logits, labels)
     gradients = tf.gradients(loss, list(parameters.values()))
-    # The rate of the model `mlp` decays as in the blog; the decay of `softmax` is 1: none.
+    # The rate of the model `mlp` decays every 600 steps; that of `softmax` stays (a decay of 1).
     rate = tf.train.exponential_decay(base_rate, step_at_read, 600, model.decay)
+    # With the lock, of two workers that update a variable at the same time one waits, and no update
+    # is lost.
     optimizer = tf.train.GradientDescentOptimizer(rate, use_locking=True)
     # An update subtracts the gradient times the rate. So a gradient of -1 / rate adds one to the
-    # probe: at the end it has the number of the updates that arrived.
+    # probe, which at the end equals the number of updates that were applied.
     changes = [*zip(gradients, variables.values(), strict=True), (-1.0 / rate, probe)]
     averages = MovingAverages(model, variables, global_step, is_chief)
 
-    # ---- 6. Update: hand the gradients in, and wait. An accumulator on the parameter server adds
-    # them up. Then the worker takes a token, which is the number of an update. Gradients of a
-    # worker with an older token are dropped.
+    # ---- 6. Update, in rounds. Each worker hands its gradients in: an accumulator on the parameter
+    # server adds them up. When there are enough, the chief applies their mean, adds one to the
+    # global step, and puts that number into a queue: once for each worker, or for each gradient of
+    # a round if these are more. A worker that has handed in takes such a token and goes on. If
+    # there has been a further update when it hands in again, its gradients are dropped.
     needed = flags.replicas_to_aggregate or num_workers
     sync_optimizer = tf.train.SyncReplicasOptimizer(
         optimizer,
@@ -83,23 +93,27 @@ with tf.device(setter):
     )
     with tf.control_dependencies(gradients):
         computed_at = tf.timestamp()
-    add_and_wait = sync_optimizer.apply_gradients(changes, global_step)
-    with tf.control_dependencies([add_and_wait]):
+    token = sync_optimizer.apply_gradients(changes, global_step)  # hands in, then takes a token
+    with tf.control_dependencies([token]):
         waited = tf.timestamp() - computed_at
 
-    # What the chief runs: apply the mean of the gradients, then add tokens to the queue.
+    # What the chief runs, again and again: wait for enough gradients, apply their mean, put tokens.
     runner = sync_optimizer.get_chief_queue_runner()
-    update, close_tokens = runner.enqueue_ops[0], runner.close_op
-    # Only an update of more gradients than workers needs spare tokens at the start.
+    (update,) = runner.enqueue_ops
+    close_tokens = runner.close_op
+    # If an update needs more gradients than there are workers, some worker must hand in twice
+    # before the first update. It needs a token in between.
     first_tokens = sync_optimizer.get_init_tokens_op(max(0, needed - num_workers))
 
-# ---- 7. The session runs on this worker's server, which sends each part of the graph to its task.
-# The filters hide the other workers, so that the session does not wait for them.
+# ---- 7. The session. The chief, worker 0, gives all variables that the graph has by now their
+# first values, saves them from time to time, and leaves last. The other workers wait for it.
 chief = Chief(flags, recorder, averages, global_step=global_step, probe=probe)
+# A session runs on this worker's server, which sends each part of the graph to its task. With the
+# filters it talks to the parameter servers only, and does not wait for other workers.
 config = tf.ConfigProto(device_filters=["/job:ps", myself])
 config.log_device_placement = flags.log_device_placement
 session = tf.Session(server.target, config=config)
-chief.initialize_or_wait(session)  # The chief initializes or resumes; the others wait.
+chief.initialize_or_wait(session)
 
 
 def test(**fields):
@@ -112,43 +126,42 @@ def test(**fields):
 
 # ---- 8. The training. Besides its own steps, the chief makes the updates, in a thread.
 def make_updates(count):
-    """Make this number of updates.
+    """Make this number of updates; then close the queue of tokens, so that no worker waits at it.
 
     The usual way is the optimizer's `make_session_run_hook`. Its thread makes updates until the
-    session ends, and then a worker may wait for a token that never comes. This one makes as many as
-    are wanted, and then closes the queue.
+    chief's session ends, and a worker that is still waiting then gets no token.
     """
     try:
         for _ in range(count):
             session.run(update)
     finally:
-        session.run(close_tokens)
+        session.run(close_tokens)  # Workers still get the tokens that are in it.
 
 
-# All workers begin together, when the last one is ready.
+# `ready` returns in all workers together, when the last one is ready.
 recorder.ready(places(variables), learning_rate=base_rate)
-all_steps = flags.global_steps or flags.epochs * steps_per_epoch  # Each is one update for all.
+all_steps = flags.global_steps or flags.epochs * steps_per_epoch  # of all workers together
 local_step, global_step_now = 0, session.run(global_step)
-session.run(sync_optimizer.local_step_init_op)
-if is_chief:  # It also works like any other worker.
+session.run(sync_optimizer.local_step_init_op)  # Its "local step" is the worker's last token.
+if is_chief:
     session.run([sync_optimizer.chief_init_op, first_tokens])
-    updater = ThreadPoolExecutor().submit(make_updates, all_steps - global_step_now)
+    updates = ThreadPoolExecutor().submit(make_updates, all_steps - global_step_now)
 recorder.begin_training(flags, global_step_now, global_steps_per_epoch=steps_per_epoch)
 with chief.leaves_last(session):
     while global_step_now < all_steps:
         batch_images, batch_labels = next(batches)
         feed = {images: batch_images, labels: batch_labels}
         try:
-            token, waited_s, loss_now = session.run([add_and_wait, waited, loss], feed)
+            step, waited_s, loss_now = session.run([token, waited, loss], feed)
         except tf.errors.OutOfRangeError:
-            break  # The queue of tokens is closed.
-        local_step, global_step_now = local_step + 1, token
+            break  # The queue is closed and empty: no update will follow.
+        local_step, global_step_now = local_step + 1, step
         recorder.step(local_step, global_step_now, loss=loss_now, wait_time_s=waited_s)
         chief.save_when_due(session, global_step_now)
-        if recorder.test_is_due():  # In the chief, every `--eval_every` global steps.
+        if recorder.test_is_due():  # Only in the chief: every `--eval_every` global steps.
             test(local_step=local_step)
     if is_chief:
-        updater.result()  # It waits for the thread, and raises its error.
+        updates.result()  # It waits for the thread, and raises its error.
     if (steps_made := session.run(global_step)) < all_steps:
         raise ProgramError(f"the chief stopped after update {steps_made}", "read its messages")
     own_accuracy = test()
