@@ -112,7 +112,9 @@ class NetworkFaults:
             global_step: The run's global step, or None before the first step.
         """
         elapsed_s = time.monotonic() - self._began
-        for fault in [waiting for waiting in self._waiting if due(waiting, elapsed_s, global_step)]:
+        for fault in list(self._waiting):
+            if not due(fault, elapsed_s, global_step, trains=global_step is not None):
+                continue
             self._waiting.remove(fault)
             with signals_blocked():
                 injection = partial(inject, self._environment, self._run_id, fault)

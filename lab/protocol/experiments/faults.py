@@ -12,8 +12,8 @@ One fault is one line::
     cut:5s                              the node has no network
 
 A target is a task, or a node (all of its tasks). `link` and `cut` act on a node; the target names
-the node, or one of its tasks. A fault starts at once, `after 500 steps` of the run, or `after 5s`
-of the run.
+the node, or one of its tasks. A fault begins with the training: at the first step. Or it begins
+`after 500 steps` of the run, `after 5s` of the run, or `at start`, when the run is submitted.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ OVER: Final = "fault over: "
 MAX_DURATION_S: Final = 3600.0
 """The maximum duration of a fault, in seconds."""
 
-DEFAULT_DURATION_S: Final = 30.0
-"""The default duration of `slow` and `link`, in seconds."""
+DEFAULT_LINK_S: Final = 30.0
+"""The default duration of `link`, in seconds."""
 
 MAX_RATE_BITS: Final = 10**12
 MAX_DELAY_US: Final = 60 * 10**6
@@ -129,7 +129,7 @@ class Fault:
     Attributes:
         kind: The kind of the fault.
         target: A task or a node.
-        when: The start time; None for at once.
+        when: The start time; None: with the training, at the first step.
         seconds: The duration; 0 for `kill` and `stop`.
         share: The share of the time for which a slowed program runs; 0 for the other kinds.
         rate_bits: The node's outgoing bits per second, or None for no limit.
@@ -149,7 +149,8 @@ class Fault:
         """The notation of the fault; `parse` reads it back."""
         arguments = [self.action, self.target]
         if self.when is not None:
-            arguments.append(f"after {str(self.when).removeprefix('after ')}")
+            moment = f"after {str(self.when).removeprefix('after ')}"
+            arguments.append("at start" if self.when.seconds == 0 else moment)
         return " ".join(arguments)
 
     @property
@@ -162,7 +163,7 @@ class Fault:
             how.append(f"rate={exact(self.rate_bits, RATE)}")
         if self.delay_us is not None:
             how.append(f"delay={exact(self.delay_us, DELAY)}")
-        if self.seconds:
+        if self.seconds and not (self.kind is Kind.SLOW and self.seconds == MAX_DURATION_S):
             how.append(f"{self.seconds:.3f}".rstrip("0").rstrip(".") + "s")
         return f"{self.kind}:{','.join(how)}" if how else str(self.kind)
 
@@ -228,22 +229,27 @@ def concerns(fault: Fault, task: str, node: str) -> bool:
     return fault.target in {task, node}
 
 
-def due(fault: Fault, elapsed_s: float, global_step: int | None) -> bool:
+def due(fault: Fault, elapsed_s: float, global_step: int | None, *, trains: bool) -> bool:
     """Whether the start time of a fault has passed.
 
     Args:
         fault: The fault.
         elapsed_s: Seconds since the start of the run.
         global_step: The run's global step, or None before the first step.
+        trains: Whether its target has begun to make steps.
     """
-    return fault.when is None or fault.when.has_come(elapsed_s, global_step)
+    return trains if fault.when is None else fault.when.has_come(elapsed_s, global_step)
 
 
 def relative_to_now(fault: Fault, elapsed_s: float) -> Fault:
-    """Convert a fault's start time from seconds after now to seconds of the run."""
-    if fault.when is None or fault.when.seconds is None:
+    """Convert a fault's start time from seconds after now, 0 by default, to seconds of the run.
+
+    The client injects a fault on the network itself, at once: it keeps no start time.
+    """
+    seconds = 0.0 if fault.when is None else fault.when.seconds
+    if seconds is None or fault.kind.on_network:
         return fault
-    return replace(fault, when=Trigger(seconds=round(fault.when.seconds + elapsed_s, 1)))
+    return replace(fault, when=Trigger(seconds=round(seconds + elapsed_s, 1)))
 
 
 def _kind(name: str) -> Kind:
@@ -262,7 +268,9 @@ def _parse_arguments(kind: Kind, parts: Sequence[str]) -> dict[str, Any] | None:
     is_known = values.keys() <= needed | further and None not in values.values()
     if not is_complete or not is_known or len(values) < len(parts):
         return None
-    return {"seconds": DEFAULT_DURATION_S, **values} if further else values
+    # A slow program stays slow: the fault ends with the program.
+    default_s = DEFAULT_LINK_S if kind.on_network else MAX_DURATION_S
+    return {"seconds": default_s, **values} if further else values
 
 
 def _argument(part: str) -> tuple[str, float | None]:
@@ -284,6 +292,8 @@ def _argument(part: str) -> tuple[str, float | None]:
 def _start_time(arguments: list[str]) -> Trigger | None:
     if not arguments:
         return None
+    if arguments == ["at", "start"]:
+        return Trigger(seconds=0.0)
     if arguments[0] != "after":
         moment = " ".join(arguments)
         raise ValueError(f"{moment!r} is not a start time; write `after 500 steps` or `after 5s`")

@@ -286,7 +286,8 @@ class Execution:
             return
         step = starts.highest_global_step(self.request, statuses)
         process = None if self._running is None else self._running.process
-        for line in self._fault_injector.step(process, self._elapsed_s, step):
+        trains = starts.trains(self.request, self.config.task, self._status.now, step)
+        for line in self._fault_injector.step(process, self._elapsed_s, step, trains=trains):
             self._notify(line)
             if self._program is not None:
                 self._program.output.note(line)

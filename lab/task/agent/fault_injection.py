@@ -137,20 +137,25 @@ class FaultInjector:
                 if not fault.kind.on_network:
                     self._add(f"request-{position}", fault)
 
-    def step(self, program: Process | None, elapsed_s: float, global_step: int | None) -> list[str]:
+    def step(
+        self, program: Process | None, elapsed_s: float, global_step: int | None, *, trains: bool
+    ) -> list[str]:
         """Inject the faults that are due.
 
         Args:
             program: The task's program; None while it has none.
             elapsed_s: Seconds since the run was submitted.
             global_step: The run's highest global step, or None before the first one.
+            trains: Whether the program has begun to make steps.
 
         Returns:
             A line for the records for each fault that began or ended: `fault: kill worker-1`.
         """
         self._read_new()
         for key, fault in list(self._pending.items()):
-            if due(fault, elapsed_s, global_step) and self._inject(key, fault, program):
+            # One on the network is in effect when its file is there.
+            is_due = fault.kind.on_network or due(fault, elapsed_s, global_step, trains=trains)
+            if is_due and self._inject(key, fault, program):
                 del self._pending[key]
         self._expire()
         lines, self._lines = self._lines, []

@@ -146,6 +146,22 @@ def highest_global_step(request: Request, statuses: TaskStatuses) -> int | None:
     return max((step for step in steps if step is not None), default=None)
 
 
+def trains(request: Request, task: str, status: TaskStatus, step: int | None) -> bool:
+    """Whether a task has begun to make steps.
+
+    A parameter server makes none, and of ranks, which step together, perhaps only one reports them.
+    They begin with the run's first step.
+
+    Args:
+        request: The run.
+        task: The task.
+        status: Its status.
+        step: The run's highest global step, or None before the first one.
+    """
+    shares = request.spec.has_ranks or request.spec.is_service(task)
+    return (step if shares else status.global_step) is not None
+
+
 def _trigger(request: Request, task: str, statuses: TaskStatuses) -> Trigger | None:
     """The scheduled start; None if there is none, or if an earlier attempt has made a step.
 

@@ -83,7 +83,7 @@ def test_an_active_fault_is_reported_without_a_record(
     with pytest.raises(LabError, match=r"^the disk is full; make room$"):
         inject(environment, "r1", parse("kill worker-1"))
     faulting = NetworkFaults(environment, "r1", ["cut:5s tf2"])
-    wait_for(lambda: faulting.tick(None) or notices, "the report")
+    wait_for(lambda: faulting.tick(1) or notices, "the report")
     faulting.end()
     assert notices == [line]
     assert environment.disturbed == [("tf2", "cut:5s")] * 2
@@ -106,7 +106,7 @@ def test_at_the_end_active_faults_are_awaited_for_a_short_time(
     monkeypatch.setattr(environment, "inject_network_fault", hang)
     texts = ("cut:5s tf2", "cut:5s tf3 after 500 steps")
     faulting = NetworkFaults(environment, "r1", texts)
-    faulting.tick(None)
+    faulting.tick(1)
     faulting.end()
     faulting.tick(500)  # no further fault starts
     faulting.end()

@@ -31,13 +31,14 @@ PLACES = {"ps-0": "tf1", "worker-0": "tf1", "worker-1": "tf2"}
     ("text", "fault"),
     [
         ("kill worker-1", Fault(Kind.KILL, "worker-1")),
+        ("kill worker-1 at start", Fault(Kind.KILL, "worker-1", Trigger(seconds=0))),
         ("stop tf2 after 5s", Fault(Kind.STOP, "tf2", Trigger(seconds=5))),
         ("pause:1m30s ps-0", Fault(Kind.PAUSE, "ps-0", seconds=90)),
         (
             "pause:10s worker-1 after 20,900 steps",
             Fault(Kind.PAUSE, "worker-1", Trigger(steps=20_900), seconds=10),
         ),
-        ("slow:0.3 worker-1", Fault(Kind.SLOW, "worker-1", seconds=30, share=0.3)),
+        ("slow:0.3 worker-1", Fault(Kind.SLOW, "worker-1", seconds=3600, share=0.3)),
         ("slow:.25,7s worker-1", Fault(Kind.SLOW, "worker-1", seconds=7, share=0.25)),
         ("cut:5s tf2", Fault(Kind.CUT, "tf2", seconds=5)),
         (
@@ -89,7 +90,7 @@ def test_several_faults() -> None:
 TIMES = st.integers(1, 36_000).map(lambda tenths: tenths / 10)
 WHEN = st.one_of(
     st.none(),
-    st.builds(Trigger, seconds=TIMES),
+    st.builds(Trigger, seconds=st.one_of(st.just(0.0), TIMES)),
     st.builds(Trigger, steps=st.integers(0, 10**9)),
 )
 FAULTS = st.one_of(
@@ -139,13 +140,22 @@ def test_target_of_a_fault() -> None:
 
 def test_when_a_fault_is_due() -> None:
     timed, counted = parse("kill worker-1 after 5s"), parse("kill worker-1 after 500 steps")
-    assert due(parse("kill worker-1"), 0.0, None)
-    assert [due(timed, elapsed, None) for elapsed in (4.9, 5.0)] == [False, True]
-    assert [due(counted, 99.0, step) for step in (None, 499, 500)] == [False, False, True]
-    # Seconds can count from now.
-    assert relative_to_now(timed, 7.26).text == "kill worker-1 after 12.3s"
-    for text in ("kill worker-1", "kill worker-1 after 500 steps"):
-        assert relative_to_now(parse(text), 7.26).text == text
+    unnamed, first = parse("kill worker-1"), parse("kill worker-1 at start")
+    assert [due(unnamed, 99.0, 7, trains=trains) for trains in (False, True)] == [False, True]
+    assert due(first, 0.0, None, trains=False)
+    assert [due(timed, elapsed, None, trains=True) for elapsed in (4.9, 5.0)] == [False, True]
+    assert [due(counted, 99.0, step, trains=True) for step in (None, 499, 500)] == [
+        *(False, False, True)
+    ]
+
+
+def test_seconds_of_a_fault_can_count_from_now() -> None:
+    for text, of_the_run in (
+        ("kill worker-1", "kill worker-1 after 7.3s"),
+        ("kill worker-1 after 5s", "kill worker-1 after 12.3s"),
+        ("kill worker-1 after 500 steps", "kill worker-1 after 500 steps"),
+    ):
+        assert relative_to_now(parse(text), 7.26).text == of_the_run
 
 
 @pytest.fixture

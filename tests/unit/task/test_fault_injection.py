@@ -88,10 +88,10 @@ def state(program: ChildProcess) -> str:
 def test_due_faults_happen_once(make: Make) -> None:
     victim = Victim()
     faulty = make("stop worker-1 after 5s", "kill tf2 after 500 steps", "kill worker-0")
-    assert faulty.step(victim, 4.9, 499) == []
-    assert faulty.step(victim, 5.0, None) == ["fault: stop worker-1 after 5s"]
-    assert faulty.step(victim, 6.0, 500) == ["fault: kill tf2 after 500 steps"]
-    assert faulty.step(victim, 7.0, 501) == []
+    assert faulty.step(victim, 4.9, 499, trains=True) == []
+    assert faulty.step(victim, 5.0, None, trains=True) == ["fault: stop worker-1 after 5s"]
+    assert faulty.step(victim, 6.0, 500, trains=True) == ["fault: kill tf2 after 500 steps"]
+    assert faulty.step(victim, 7.0, 501, trains=True) == []
     assert victim.got == ["TERM", "KILL"]
 
 
@@ -99,9 +99,13 @@ def test_a_fault_waits_for_a_program(make: Make) -> None:
     victim = Victim()
     faulty = make("kill worker-1")
     victim.has_ended = True
-    assert faulty.step(None, 1.0, None) == faulty.step(victim, 1.0, None) == []
+    assert (
+        faulty.step(None, 1.0, None, trains=True)
+        == faulty.step(victim, 1.0, None, trains=True)
+        == []
+    )
     victim.has_ended = False
-    assert faulty.step(victim, 1.0, None) == ["fault: kill worker-1"]
+    assert faulty.step(victim, 1.0, None, trains=True) == ["fault: kill worker-1"]
     assert victim.got == ["KILL"]
 
 
@@ -109,8 +113,8 @@ def test_a_restarted_agent_does_not_repeat_faults(make: Make, volume: Volume) ->
     control.inject_fault(volume, "r1", "stop worker-1")
     victim = Victim()
     both = ["fault: kill worker-1", "fault: stop worker-1"]
-    assert make("kill worker-1").step(victim, 1.0, None) == both
-    assert make("kill worker-1").step(victim, 1.0, None) == []
+    assert make("kill worker-1").step(victim, 1.0, None, trains=True) == both
+    assert make("kill worker-1").step(victim, 1.0, None, trains=True) == []
     noted = sorted((volume.faults("r1") / "worker-1").iterdir())
     assert [path.name for path in noted] == ["0.json", "request-0.json"]
     assert json.loads(noted[0].read_text())["fault"] == "stop worker-1"
@@ -120,36 +124,36 @@ def test_a_fault_is_injected_once_on_an_unwritable_volume(make: Make, volume: Vo
     (volume.run("r1") / "faults").write_text("in the way")
     victim = Victim()
     faulty = make("kill worker-1")
-    assert faulty.step(victim, 1.0, None) == ["fault: kill worker-1"]
-    assert faulty.step(victim, 1.0, None) == []
+    assert faulty.step(victim, 1.0, None, trains=True) == ["fault: kill worker-1"]
+    assert faulty.step(victim, 1.0, None, trains=True) == []
 
 
 def test_network_faults_of_the_client_are_recorded(
     make: Make, volume: Volume, clock: Clock
 ) -> None:
     faulty = make("cut:5s tf2")
-    assert faulty.step(None, 1.0, None) == []
+    assert faulty.step(None, 1.0, None, trains=True) == []
     control.inject_fault(volume, "r1", "cut:5s tf2")
     assert faulty.current_fault == ""
-    assert faulty.step(None, 1.0, None) == ["fault: cut:5s tf2"]
+    assert faulty.step(None, 1.0, None, trains=True) == ["fault: cut:5s tf2"]
     clock.now += 4.9
-    assert faulty.step(None, 6.0, None) == []
+    assert faulty.step(None, 6.0, None, trains=True) == []
     assert faulty.current_fault == "is under the fault cut:5s tf2"
     clock.now += 0.2
-    assert faulty.step(None, 6.1, None) == ["fault over: cut:5s tf2"]
+    assert faulty.step(None, 6.1, None, trains=True) == ["fault over: cut:5s tf2"]
     assert faulty.current_fault == ""
 
 
 def test_invalid_faults_are_reported(make: Make, volume: Volume) -> None:
     faulty = make("hurt worker-1", "stop worker-1")
     victim = Victim()
-    output = faulty.step(victim, 1.0, None)
+    output = faulty.step(victim, 1.0, None, trains=True)
     assert output[0].startswith("fault skipped: no fault 'hurt'")
     assert output[1] == "fault: stop worker-1"
     volume.faults("r1").mkdir(exist_ok=True)
     (volume.faults("r1") / "7.json").write_text("{")
-    assert faulty.step(victim, 1.0, None)[0].startswith("fault skipped: ")
-    assert faulty.step(victim, 1.0, None) == []
+    assert faulty.step(victim, 1.0, None, trains=True)[0].startswith("fault skipped: ")
+    assert faulty.step(victim, 1.0, None, trains=True) == []
 
 
 def test_a_fault_within_the_same_clock_tick_is_seen(make: Make, volume: Volume) -> None:
@@ -158,29 +162,34 @@ def test_a_fault_within_the_same_clock_tick_is_seen(make: Make, volume: Volume) 
     for number, text in enumerate(("stop worker-1", "kill worker-1")):
         control.inject_fault(volume, "r1", text)
         os.utime(folder, ns=(1, 1))  # the directory's time does not change
-        assert faulty.step(victim, 1.0, None) == [f"fault: {text}"], number
+        assert faulty.step(victim, 1.0, None, trains=True) == [f"fault: {text}"], number
 
 
 def test_a_pause_stops_the_program_for_its_time(make: Make, sleeper: ChildProcess) -> None:
     faulty = make("pause:0.5s worker-1")
     began = time.monotonic()
-    assert faulty.step(sleeper, 1.0, None) == ["fault: pause:0.5s worker-1"]
+    assert faulty.step(sleeper, 1.0, None, trains=True) == ["fault: pause:0.5s worker-1"]
     # The kernel reports this only of a stopped program: a poll could be too late.
     assert os.waitid(os.P_PID, sleeper.pid, os.WCONTINUED) is not None
     assert time.monotonic() - began > 0.45
     assert state(sleeper) != "T"
-    wait_for(lambda: faulty.step(sleeper, 2.0, None) == ["fault over: pause:0.5s worker-1"], "said")
+    wait_for(
+        lambda: faulty.step(sleeper, 2.0, None, trains=True) == ["fault over: pause:0.5s worker-1"],
+        "said",
+    )
 
 
 def test_a_paused_program_receives_sigterm(make: Make, sleeper: ChildProcess, clock: Clock) -> None:
     faulty = make("pause:60s worker-1")
-    faulty.step(sleeper, 1.0, None)
+    faulty.step(sleeper, 1.0, None, trains=True)
     wait_for(lambda: state(sleeper) == "T", "the program stands still")
     faulty.release()
     sleeper.signal(signal.SIGTERM)
     wait_for(sleeper.ended, "the program's end")
     clock.now += 61.0
-    assert faulty.step(sleeper, 99.0, None) == []  # a pause that was broken off is not over
+    assert (
+        faulty.step(sleeper, 99.0, None, trains=True) == []
+    )  # a pause that was broken off is not over
 
 
 def test_a_slowed_program_runs_for_its_share_of_the_time(make: Make, sleeper: ChildProcess) -> None:
@@ -196,7 +205,7 @@ def test_a_slowed_program_runs_for_its_share_of_the_time(make: Make, sleeper: Ch
 
     sleeper.signal = noted
     before_s = cpu_s(sleeper)
-    faulty.step(sleeper, 1.0, None)
+    faulty.step(sleeper, 1.0, None, trains=True)
     wait_for(lambda: len(signals) > 40, "twenty periods")
     faulty.release()
     used_s = cpu_s(sleeper) - before_s
@@ -218,8 +227,8 @@ def cpu_s(program: ChildProcess) -> float:
 def test_a_pause_of_a_slowed_program(make: Make) -> None:
     victim = Victim()
     faulty = make("slow:0.9,60s worker-1", "pause:60s worker-1 after 2s")
-    faulty.step(victim, 1.0, None)
-    faulty.step(victim, 2.0, None)
+    faulty.step(victim, 1.0, None, trains=True)
+    faulty.step(victim, 2.0, None, trains=True)
     wait_for(lambda: victim.got[-1:] == ["STOP"], "the program stands still")
     before = len(victim.got)
     until = time.monotonic() + 0.3
@@ -255,8 +264,8 @@ def test_an_ended_program_gets_no_signal() -> None:
 def test_the_next_program_has_its_own_throttle(make: Make) -> None:
     first, second = Victim(), Victim()
     faulty = make("pause:60s worker-1", "pause:60s worker-1 after 2s")
-    faulty.step(first, 1.0, None)
+    faulty.step(first, 1.0, None, trains=True)
     wait_for(lambda: first.got == ["STOP"], "the first stands still")
-    faulty.step(second, 2.0, None)
+    faulty.step(second, 2.0, None, trains=True)
     wait_for(lambda: second.got == ["STOP"], "the second stands still")
     assert first.got == ["STOP", "CONT"]

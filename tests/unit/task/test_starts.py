@@ -25,6 +25,7 @@ from lab.task.agent.starts import (
     may_start_again,
     may_train,
     peer_restarted,
+    trains,
     waits_for,
     waits_for_time,
 )
@@ -404,3 +405,22 @@ def test_a_run_without_a_task_that_counts_does_not_succeed() -> None:
     optional = {"worker-1": TaskStatus("worker-1", State.FAILED)}
     assert outcome(asked.spec, optional) == (State.FAILED, ["worker-1"])
     assert outcome(asked.spec, {})[0] is not State.SUCCEEDED
+
+
+@pytest.mark.parametrize(
+    ("task", "framework", "own", "of_the_run", "expected"),
+    [
+        ("worker-1", "tensorflow", None, 5, False),  # still waits for the chief
+        ("worker-1", "tensorflow", 3, 5, True),
+        ("ps-0", "tensorflow", None, None, False),
+        ("ps-0", "tensorflow", None, 5, True),
+        ("worker-1", "torch", None, 5, True),  # perhaps only rank 0 reports steps
+        ("worker-1", "torch", None, None, False),
+    ],
+)
+def test_a_task_trains_from_its_first_step(
+    task: str, framework: str, own: int | None, of_the_run: int | None, expected: bool
+) -> None:
+    asked = request(framework=framework)
+    status = TaskStatus(task, State.TRAINING, global_step=own)
+    assert trains(asked, task, status, of_the_run) is expected
