@@ -29,6 +29,13 @@ _MOST_RUNS: Final = 30
 _YES: Final = {"yes": True, "true": True, "no": False, "false": False}
 _ROUNDING: Final = 1e-9
 
+_SLOW: Final = re.compile(r"(slow:[0-9.]+)\S* (\S+)(?: at start)?")
+_SLOW_STEPS: Final = 0.9
+"""The least share of a task's steps that a `slow` without a start time must have met.
+
+The speed and the staleness of a run are means over all of its steps.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Reply:
@@ -210,10 +217,16 @@ def _best_runs(
 
 
 def _ineffective_fault(runs: Mapping[str, MeasuredRun]) -> str:
-    """Return the hint for a fault that met no step and so shows nothing; "" without one."""
-    for summary in (run.summary for run in runs.values()):
-        if summary is not None and summary.ineffective_faults:
+    """Return the hint for a fault that met too few steps to show anything; "" without one."""
+    for summary in filter(None, (run.summary for run in runs.values())):
+        if summary.ineffective_faults:
             return f"{summary.run_id}: {summary.ineffective_faults[0]}: {NO_STEP_MET}."
+        made = {task.task: task.local_step or 0 for task in summary.tasks}
+        for fault in summary.faults:
+            slow, steps = _SLOW.fullmatch(fault.fault), made.get(fault.task, 0)
+            if slow and fault.steps < _SLOW_STEPS * steps:
+                met = f"{fault.fault} met {fault.steps:,} of the {steps:,} steps of {fault.task}"
+                return f"{summary.run_id}: {met}; repeat it with `{slow[1]} {slow[2]}`."
     return ""
 
 

@@ -95,3 +95,25 @@ def test_a_fault_that_met_no_step_is_a_warning_and_passes_no_stage() -> None:
         hit = MeasuredRun(run.info, lambda fault=fault: replace(run.summary, faults=[fault]))
         result = check_stage(stage, {"multiworker": [hit]}, {})
         assert result.hint[: len(hint) or None] == hint
+
+
+@pytest.mark.parametrize(
+    ("fault", "met", "is_enough"),
+    [
+        ("slow:0.3,30s worker-1", 800, False),
+        ("slow:0.3,30s worker-1 at start", 800, False),
+        ("slow:0.3 worker-1", 950, True),
+        ("slow:0.3 worker-1 after 300 steps", 100, True),  # it begins late on purpose
+    ],
+)
+def test_a_slow_worker_passes_a_stage_if_it_was_slow_throughout(
+    fault: str, met: int, is_enough: bool
+) -> None:
+    stage = next(each for each in load_lesson("async").stages if each.name == "slow")
+    (run,) = runs_of("async", stage).values()
+    assert run.summary is not None
+    tasks = [replace(task, local_step=1000) for task in run.summary.tasks]
+    summary = replace(run.summary, tasks=tasks, faults=[FaultSummary(fault, "worker-1", met)])
+    result = check_stage(stage, {"async": [MeasuredRun(run.info, lambda: summary)]}, {})
+    hint = f"{fault} met {met} of the 1,000 steps of worker-1; repeat it with `slow:0.3 worker-1`."
+    assert result.hint == ("" if is_enough else f"{summary.run_id}: {hint}")
