@@ -285,6 +285,8 @@ def tables(sides: Sequence[Side], *, everything: bool = False) -> Iterator[Table
         yield _same(same, "metric")
     if any(row.name.startswith(FINAL) for part in parts.values() for row in part):
         yield Text(f"{FINAL}: {FINAL_LOSS}", "dim")
+    if SEED in made:
+        yield Text("the seeds differ, so losses and accuracies differ by chance, too", "yellow")
 
 
 def _same(count: int, noun: str) -> Text:
