@@ -19,35 +19,35 @@ parser.add_argument("--learning_rate", type=float, default=0.01)
 flags = parser.parse_args()
 hosts = {"ps": flags.ps_hosts.split(","), "worker": flags.worker_hosts.split(",")}
 
-# ---- 1. The cluster: all tasks have the same addresses. Each starts a server at its own address.
+# ---- 1. The cluster: all tasks know all addresses. Each starts a server at its own address.
 cluster = tf.train.ClusterSpec(hosts)
 server = tf.train.Server(cluster, flags.job_name, flags.task_index)
 if flags.job_name == "ps":
-    server.join()  # Keeps the variables and never returns, so the lines below are for workers.
+    server.join()  # Serves the variables until Ctrl-\ ends it. Only workers run the lines below.
 
-# ---- 2. The graph: these lines compute nothing. They describe what a session computes later.
+# ---- 2. The graph: these lines compute nothing. They describe what the session computes later.
 tf.disable_eager_execution()
 this_worker = f"/job:worker/task:{flags.task_index}"
 # The setter places variables on the parameter server, and all other operations on this worker.
 with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=this_worker)):
-    x, y = tf.placeholder(tf.float32), tf.placeholder(tf.float32)  # Filled in at each step.
-    slope = tf.get_variable("slope", initializer=0.0)
+    x, y = tf.placeholder(tf.float32), tf.placeholder(tf.float32)  # Each step fills them in.
+    slope = tf.get_variable("slope", initializer=0.0)  # By its name, all workers share it.
     intercept = tf.get_variable("intercept", initializer=0.0)
-    global_step = tf.train.get_or_create_global_step()  # A variable: the updates of all workers.
+    global_step = tf.train.get_or_create_global_step()  # Counts the updates of all workers.
     loss = tf.reduce_mean(tf.square(slope * x + intercept - y))
     optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
     update = optimizer.minimize(loss, global_step=global_step)
 
 # ---- 3. The session: worker 0, the chief, initializes the variables. The others wait for that.
-# They connect only to the parameter server. So a worker may start late, and end before the others.
-config = tf.ConfigProto(device_filters=["/job:ps", this_worker])
+# They connect only to the parameter server. So a worker may start late, or end before the others.
 is_chief = flags.task_index == 0
+config = tf.ConfigProto(device_filters=["/job:ps", this_worker])
 if not is_chief:  # MonitoredTrainingSession also waits, but it checks only every 30 seconds.
     uninitialized = tf.report_uninitialized_variables(tf.global_variables())
     with tf.Session(server.target, config=config) as session:
         while session.run(uninitialized).size > 0:
             time.sleep(0.1)
-random = np.random.default_rng(seed=flags.task_index)  # Each worker has its own examples.
+random = np.random.default_rng(seed=flags.task_index)  # Each worker draws its own examples.
 with tf.train.MonitoredTrainingSession(server.target, is_chief, config=config) as session:
     for own_step in range(1, flags.steps + 1):
         inputs = random.uniform(-1, 1, size=100)
@@ -56,4 +56,5 @@ with tf.train.MonitoredTrainingSession(server.target, is_chief, config=config) a
         if own_step % 100 == 0:
             step = session.run(global_step)
             print(f"worker {flags.task_index}: step {step}, loss {loss_now:.4f}", flush=True)
-    print(f"worker {flags.task_index}: y = {session.run(slope):.3f} x + {session.run(intercept):.3f}")
+    a, b = session.run([slope, intercept])
+    print(f"worker {flags.task_index}: y = {a:.3f} x + {b:.3f}")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.agents import wait_for
+from tests.support.cluster import Task, cluster
 from tests.support.commands import ROOT, command, environ, lab
 from tests.support.terminals import CTRL_C, Terminal, terminal
 
@@ -66,3 +69,31 @@ def leaves(shell: Terminal) -> None:
     shell.type('echo "ended with $?"\n')
     assert shell.until(r"ended with (\d+)", START_S)[1] == "130"
     assert "Traceback" not in shell.said
+
+
+def test_the_first_program_starts_in_any_order_without_lab(tmp_path: Path) -> None:
+    steps = 2000
+    nothing_of_lab = {"PYTHONPATH": "", "TF_CPP_MIN_LOG_LEVEL": "0"}
+    flags = (f"--steps={steps}",)
+    with cluster("first_async.py", tmp_path, *flags, workers=3, **nothing_of_lab) as made:
+        server = made.start("ps", 0)
+        early = made.start("worker", 1)
+        wait_for(lambda: "Started server" in early.stderr.read_text(), "a server", START_S)
+        chief = made.start("worker", 0)
+        made.succeed()
+        # The early worker noticed at once that the chief had begun, so they trained together.
+        assert last_step(chief) > steps
+        assert max(last_step(chief), last_step(early)) == 2 * steps
+        # The late one needs neither of them: they have ended.
+        late = made.start("worker", 2)
+        made.succeed()
+        assert last_step(late) == 3 * steps
+        fitted = re.fullmatch(r"worker 2: y = (\S+) x \+ (\S+)", late.lines[-1])
+        assert fitted is not None
+        assert [*map(float, fitted.groups())] == pytest.approx([3, 2], abs=0.02)
+        assert server.process.poll() is None  # It serves until it is killed.
+
+
+def last_step(worker: Task) -> int:
+    (step,) = re.findall(r"step (\d+), loss", worker.lines[-2])
+    return int(step)

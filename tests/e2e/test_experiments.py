@@ -40,6 +40,18 @@ def test_servers_greet_each_other_and_end(project: Project) -> None:
     assert_shows("docs/tutorials/lessons/hello.md", "local-0", printed)
 
 
+def test_the_first_program_needs_nothing_of_lab_and_its_lines_are_read(project: Project) -> None:
+    ran = project.run("scripts/first_async.py", "laptop")
+    assert {*ran.states.values()} == {"succeeded"}
+    assert ran.summary["global_step"] == 2 * 1000
+    for task in ("worker-0", "worker-1"):
+        assert len(ran.losses(task)) == 10
+        assert ran.losses(task)[-1] == pytest.approx(0.01, abs=0.01)  # The noise's variance.
+    printed, _ = lab(project.path, "logs", "last")
+    page = "docs/tutorials/lessons/first.md"
+    assert_shows(page, "worker-0", printed, figures=False)
+
+
 def test_a_client_trains_a_line_on_a_server_that_is_not_its_master(project: Project) -> None:
     ran = project.run("linear", "client")
     assert ran.results == {"w": pytest.approx(2, abs=0.05), "b": pytest.approx(10, abs=0.1)}

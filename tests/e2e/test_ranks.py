@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from lab.protocol.runtimes import RUNTIMES
 from tests.support.agents import processes_with
+from tests.support.cluster import free_ports
+from tests.support.commands import ROOT, lab
 from tests.support.conditions import needs_namespaces
 from tests.support.experiments import Project, make_project
 from tests.support.nvml.box import Box, load
 from tests.support.nvml.library import Driver
-from tests.support.rank_programs import add_program
+from tests.support.rank_programs import add_program, needs
+from tests.support.shown import assert_shows
 
 WORKERS = ("worker-0", "worker-1")
 MEETS = """import torch
@@ -37,6 +43,39 @@ def test_a_script_for_torchrun_runs_unchanged(project: Project) -> None:
         steps = [each["global_step"] for each in ran.records(task, "step")]
         assert steps == list(range(1, 21))
     assert ran.losses("worker-0") != ran.losses("worker-1")
+
+
+def test_the_first_program_trains_equal_copies_on_different_batches(project: Project) -> None:
+    needs("torch")
+    ran = project.run("scripts/first_ddp.py", "workers")
+    assert ran.states == dict.fromkeys(WORKERS, "succeeded")
+    lines = [ran.log(task)[-1].removeprefix(f"rank {rank}: ") for rank, task in enumerate(WORKERS)]
+    assert lines[0].startswith("y = 3.0")
+    assert lines[0] == lines[1]
+    for task in WORKERS:
+        steps = [each["global_step"] for each in ran.records(task, "step")]
+        assert steps == list(range(50, 401, 50))
+    assert ran.losses("worker-0") != ran.losses("worker-1")
+    printed, _ = lab(project.path, "logs", "last")
+    assert_shows("docs/tutorials/lessons/first.md", "worker-1", printed, figures=False)
+
+
+def test_the_first_program_starts_without_lab(tmp_path: Path) -> None:
+    needs("torch")
+    (port,) = free_ports(1)
+    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    variables = {**os.environ, **place, "PYTHONPATH": "", "GLOO_SOCKET_IFNAME": "lo"}
+    command = [str(RUNTIMES["torch"].python(ROOT)), str(ROOT / "scripts/first_ddp.py")]
+    ranks = [
+        subprocess.Popen(
+            command, env={**variables, "RANK": str(rank)}, cwd=tmp_path, stdout=subprocess.PIPE
+        )
+        for rank in range(2)
+    ]
+    lines = [rank.communicate()[0].decode().splitlines() for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0]
+    assert lines[0][-1].startswith("rank 0: y = 3.0")
+    assert lines[1][-1] == lines[0][-1].replace("rank 0", "rank 1")
 
 
 @pytest.mark.jax

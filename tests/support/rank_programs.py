@@ -62,10 +62,14 @@ print(f"process {jax.process_index()} of {jax.process_count()}: total {total}", 
 SOURCES = {"torch": TORCH, "jax": JAX}
 
 
-def add_program(folder: Path, framework: str) -> str:
-    """Write the program of a framework; return its name."""
+def needs(framework: str) -> None:
     runtime = RUNTIMES[framework]
     if runtime.python(ROOT) is None:
         lacking(f"{runtime.title} is not here; `make {runtime.target}` installs it")
+
+
+def add_program(folder: Path, framework: str) -> str:
+    """Write the program of a framework; return its name."""
+    needs(framework)
     (folder / "train.py").write_text(SOURCES[framework])
     return "train.py"

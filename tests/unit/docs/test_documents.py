@@ -148,12 +148,13 @@ def test_the_page_on_files_names_every_reserved_file_name() -> None:
 
 LESSONS = ROOT / "docs/tutorials/lessons"
 ABOUT_ALL = {"choosing.md", "complaints.md", "then-and-now.md", "three-frameworks.md"}
+OF_PLAIN_PROGRAMS = {"first.md"}
 TAUGHT = [each for each in EXPERIMENTS.values() if each.lesson]
 
 
 def test_every_lesson_has_an_experiment() -> None:
     pages = {path.name for path in LESSONS.glob("*.md")}
-    assert pages == {each.lesson for each in TAUGHT} | ABOUT_ALL
+    assert pages == {each.lesson for each in TAUGHT} | ABOUT_ALL | OF_PLAIN_PROGRAMS
 
 
 @pytest.mark.parametrize("experiment", TAUGHT, ids=lambda each: each.name)
@@ -400,3 +401,24 @@ def test_what_a_program_imports_of_lab_exists(path: Path) -> None:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lab"):
             for each in node.names:
                 exec(f"from {node.module} import {each.name}")  # noqa: S102
+
+
+@pytest.mark.parametrize(
+    ("program", "lines", "needs"),
+    [
+        ("first_async", 60, {"argparse", "time", "numpy", "tensorflow"}),
+        ("first_ddp", 50, {"argparse", "torch"}),
+    ],
+)
+def test_a_first_program_is_short_and_needs_nothing_of_lab(
+    program: str, lines: int, needs: set[str]
+) -> None:
+    text = (ROOT / f"scripts/{program}.py").read_text("utf-8")
+    assert len(text.splitlines()) <= lines
+    imported = set[str]()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            imported |= {each.name.partition(".")[0] for each in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported.add((node.module or ".").partition(".")[0])
+    assert imported == needs

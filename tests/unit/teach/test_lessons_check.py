@@ -170,8 +170,8 @@ def test_a_condition_names_a_setting_of_its_experiment(name: str, stage: Stage) 
         assert condition.setting in {"", *flags, "fault", "start", "on-failure"}
 
 
-WITHOUT_STAGES = {"choosing", "complaints", "then-and-now"}
-"""Pages to read: they have no run of their own."""
+WITHOUT_STAGES = {"choosing", "complaints", "first", "then-and-now"}
+"""Pages to read; and one whose programs are no experiments, so `lab check` leaves them out."""
 
 
 def test_every_lesson_and_notebook_has_stages() -> None:
