@@ -130,7 +130,7 @@ slow = lab.run(
     epochs=1,
     seed=1,
     replicas_to_aggregate=2,
-    fault="slow:0.3,60s worker-1",
+    fault="slow:0.3 worker-1",
 )
 pd.DataFrame(
     {

@@ -89,7 +89,7 @@ slow = lab.run(
     model="softmax",
     epochs=1,
     seed=1,
-    fault="slow:0.3,60s worker-1",
+    fault="slow:0.3 worker-1",
 )
 print(
     f"{run.summary.steps_per_s:.1f} steps a second, {slow.summary.steps_per_s:.1f} with the fault"

@@ -313,6 +313,16 @@ def test_the_picture_of_the_rooms_has_their_floors() -> None:
     assert [[name for _, name in floor] for _, floor in floors] == layers()
 
 
+@pytest.mark.parametrize(
+    "page", ["docs/tutorials/lessons/async.md", "docs/zh/tutorials/lessons/async.md"]
+)
+def test_the_lesson_quotes_the_lines_of_the_program(page: str) -> None:
+    rows = re.findall(r"^\| `([^`]+)` \|", (ROOT / page).read_text(), re.MULTILINE)
+    program = (ROOT / "scripts/mnist_async.py").read_text()
+    assert len(rows) > 5
+    assert [row for row in rows if row not in program] == []
+
+
 def test_an_outdated_page_is_marked() -> None:
     pages = [translations.read(page) for page in translations.pages()]
     behind = [name(each.page) for each in pages if each.is_behind]

@@ -496,4 +496,14 @@ def test_a_run_that_lacks_what_its_stage_needs_is_an_error(
     )
     with pytest.raises(LabError, match="train: its run is there, but no run of async has ended"):
         command(lesson="async", stage="late")
-    assert seen == [["run", "async", "--cluster", "clusters/book.yaml", "--epochs", "1"]]
+    (again,) = seen
+    assert again == [
+        "run",
+        "async",
+        "--cluster",
+        "clusters/book.yaml",
+        "--epochs",
+        "1",
+        "--seed",
+        "1",
+    ]
