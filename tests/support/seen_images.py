@@ -1,16 +1,14 @@
 """Which images a training program sees: own data whose images have numbers, and a check of epochs.
 
-A test writes the data, and starts a small program of its own: it changes the framework so that each
-batch comes to `note`, and then calls `run`. No line here needs a framework.
+A test writes the data, and starts `watching`: a program that changes the framework so that each
+batch comes to `note`, and then runs the program of `scripts/`. No line here needs a framework.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-import runpy
 import struct
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,9 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from lab.protocol.mnist import CLASSES, SIDE, VALIDATION_SHARE
-
-DIRECTORY = "SEEN_IMAGES"
-"""The variable with the directory to which the processes write."""
 
 Batches = list[list[int]]
 
@@ -39,23 +34,38 @@ def write_numbered_images(data_dir: Path, count: int) -> None:
         (data_dir / f"{part}-labels-idx1-ubyte").write_bytes(header + labels.tobytes())
 
 
+def watching(directory: Path, program: Path, change: str) -> Path:
+    """Write a program that runs another one, and return its path.
+
+    Args:
+        directory: Where it is written; its processes write down there what they see.
+        program: The program that it runs. It gets the arguments.
+        change: What it does before: code that makes the framework call `seen_images.note(images)`.
+    """
+    path = directory / "watching.py"
+    path.write_text(
+        f"import runpy, sys\nfrom tests.support import seen_images\n"
+        f"seen_images.noted_in = {str(directory)!r}\n"
+        f"sys.path.insert(0, {str(program.parent)!r})\n{change}\n"
+        f"runpy.run_path({str(program)!r}, run_name='__main__')\n"
+    )
+    return path
+
+
+noted_in = ""
+"""Where this process writes down the images; `watching` sets it."""
+
+
 def note(images: npt.ArrayLike) -> None:
     """Write down the images of one batch, in [0, 1] and of shape [n, 784], for this process."""
     first_two = np.rint(np.asarray(images)[:, :2] * 255).astype(int)
-    with (Path(os.environ[DIRECTORY]) / f"{os.getpid()}.txt").open("a") as file:
+    with Path(noted_in, f"{os.getpid()}.seen").open("a") as file:
         print(*(first_two @ [256, 1]), file=file)
-
-
-def run(program: Path) -> None:
-    """Run a program of `scripts/` in this process, with this process's arguments."""
-    sys.path.insert(0, str(program.parent))
-    sys.argv[0] = str(program)
-    runpy.run_path(str(program), run_name="__main__")
 
 
 def seen(directory: Path) -> list[Batches]:
     """Return the batches that each process has noted."""
-    texts = [path.read_text() for path in sorted(directory.glob("*.txt"))]
+    texts = [path.read_text() for path in sorted(directory.glob("*.seen"))]
     return [[[int(word) for word in line.split()] for line in text.splitlines()] for text in texts]
 
 
