@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from mnist_model import MODELS, share_correct
 
-from lab.protocol.mnist import load_mnist
+from lab.protocol.mnist import PIXELS, load_mnist
 from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.model import save_trained
 from lab.task.sdk.program import begin
@@ -43,55 +43,49 @@ else:
 replicas = strategy.num_replicas_in_sync
 recorder.ready(f"one of {replicas} replicas' tasks")
 
-# ---- 2. The data: every replica draws its own batches.
+# ---- 2. The data: batches of all replicas together. An epoch is a random order of all images.
 mnist = load_mnist(flags.data_dir)
-tasks = 1 if flags.strategy == "mirrored" else len(flags.worker_hosts)
-local_replicas = replicas // tasks
-own_batches = [
-    mnist.train.batches(
-        flags.batch_size, [flags.seed, 1 + flags.task_index * local_replicas + index]
-    )
-    for index in range(local_replicas)
-]
 joined_size = flags.batch_size * replicas
 steps_per_epoch = mnist.train.batches_per_epoch(joined_size)
 all_steps = flags.global_steps or flags.epochs * steps_per_epoch
+joined_batches = tf.data.Dataset.from_generator(
+    lambda: mnist.train.batches(joined_size, [flags.seed, 1]),
+    output_signature=(tf.TensorSpec([joined_size, PIXELS]), tf.TensorSpec([joined_size], tf.int32)),
+).repeat()  # Without it the tasks would ask each other in every step if one has no batch left.
+# Each task makes the same batches, and DATA gives each replica its own part of every batch. FILE
+# would need one file or more for each worker, and OFF would give all workers the same images.
+options = tf.data.Options()
+options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+batches = iter(strategy.experimental_distribute_dataset(joined_batches.with_options(options)))
 
-
-def next_batches():
-    """A batch for each replica of this task."""
-    drawn = [tuple(map(tf.constant, next(batches))) for batches in own_batches]
-    return strategy.experimental_distribute_values_from_function(
-        lambda context: drawn[context.replica_id_in_sync_group % local_replicas]
+# ---- 3. The model: a copy of each variable on each replica. The optimizer adds up the gradients of
+# all replicas before it changes the variables: this is the all-reduce.
+model = MODELS[flags.model]
+with strategy.scope():
+    variables = {
+        name: tf.Variable(value, name=name)
+        for name, value in model.initial_parameters(flags.seed).items()
+    }
+    # The optimizer of Keras would do the same, but Keras takes a second to import.
+    optimizer = tf.compat.v1.train.GradientDescentOptimizer(
+        flags.learning_rate or model.synchronous_rate
     )
 
 
-# ---- 3. The model: a copy of each variable on each replica. A change of a variable is first
-# averaged over all replicas: this is the all-reduce.
-model = MODELS[flags.model]
-learning_rate = flags.learning_rate or model.synchronous_rate
-with strategy.scope():
-    variables = {
-        name: tf.Variable(value, name=name, aggregation=tf.VariableAggregation.MEAN)
-        for name, value in model.initial_parameters(flags.seed).items()
-    }
-
-
 def replica_step(images, labels):
-    """The step of one replica."""
+    """The step of one replica. Its loss is its share of the mean over the batch of all replicas."""
     with tf.GradientTape() as tape:
-        loss = model.loss(model.logits(images, variables), labels, variables)
+        loss = model.loss(model.logits(images, variables), labels, variables) / replicas
     gradients = tape.gradient(loss, variables)
-    for name, variable in variables.items():
-        variable.assign_sub(learning_rate * gradients[name])
+    optimizer.apply_gradients((gradients[name], variables[name]) for name in variables)
     return loss
 
 
 @tf.function
-def step(images, labels):
+def step(batches):
     """Make one step on all replicas; return the mean of their losses."""
-    losses = strategy.run(replica_step, args=(images, labels))
-    return strategy.reduce(tf.distribute.ReduceOp.MEAN, losses, axis=None)
+    losses = strategy.run(replica_step, args=next(batches))
+    return strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
 
 
 @tf.function
@@ -111,7 +105,7 @@ recorder.begin_training(
     flags, local_steps_per_epoch=steps_per_epoch, examples_per_step=joined_size, last_step=all_steps
 )
 for number in range(1, all_steps + 1):
-    recorder.step(number, number, loss=step(*next_batches()))
+    recorder.step(number, number, loss=step(batches))
 
 # ---- 5. The test: are all copies equal, and what is their accuracy?
 rows = copies().numpy()

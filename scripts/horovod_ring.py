@@ -3,9 +3,10 @@
 Shows: a program for one process becomes distributed by three lines; all ranks stay equal.
 Try to break: the ring. Kill one rank, or limit the network of one rank.
 
-Every rank trains a copy of the model on its own batches. In each step all ranks exchange their
-gradients: each rank receives the mean, and all make the same update. There is no parameter server,
-and no session with several tasks. The ring between the ranks is in Horovod, outside of TensorFlow.
+Every rank trains a copy of the model on its own part of the images. In each step all ranks exchange
+their gradients: each rank receives the mean, and all make the same update. There is no parameter
+server, and no session with several tasks. The ring between the ranks is in Horovod, outside of
+TensorFlow.
 """
 
 import hashlib
@@ -37,9 +38,9 @@ tf.config.set_visible_devices(gpus, "GPU")
 for gpu in gpus:
     tf.config.experimental.set_memory_growth(gpu, enable=True)
 
-# ---- 3. The data: every rank draws its own batches.
+# ---- 3. The data: all ranks draw the same random order of each epoch, and each takes its own part.
 mnist = load_mnist(flags.data_dir)
-batches = mnist.train.batches(flags.batch_size, [flags.seed, 1 + hvd.rank()])
+batches = mnist.train.batches(flags.batch_size, [flags.seed, 1], part=hvd.rank(), parts=hvd.size())
 joined_size = flags.batch_size * hvd.size()
 steps_per_epoch = mnist.train.batches_per_epoch(joined_size)
 all_steps = flags.global_steps or flags.epochs * steps_per_epoch
