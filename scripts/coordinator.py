@@ -9,8 +9,8 @@ servers. Parameter servers and workers only serve.
 """
 
 import os
+import time
 
-import numpy as np
 import tensorflow as tf
 from mnist_model import MODELS, share_correct
 
@@ -42,7 +42,8 @@ strategy = tf.distribute.ParameterServerStrategy(resolver)
 coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
 
 
-# ---- 3. The data: each worker reads and shuffles the files itself.
+# ---- 3. The data: each worker reads the files itself. All run the same function, which cannot tell
+# the workers apart: with a seed for the order of the images, all would draw the same batches.
 mnist = load_mnist(flags.data_dir)
 images_file, labels_file = train_files(flags.data_dir)
 
@@ -56,7 +57,7 @@ def items(file, size, header):
 def dataset():
     both = tf.data.Dataset.zip((items(images_file, PIXELS, 16), items(labels_file, 1, 8)))
     count = len(mnist.train)
-    both = both.take(count).cache().shuffle(count, seed=flags.seed).repeat()
+    both = both.take(count).cache().shuffle(count).repeat()
     return both.batch(flags.batch_size, drop_remainder=True).map(decode)
 
 
@@ -76,6 +77,7 @@ with strategy.scope():
         for name, value in model.initial_parameters(flags.seed).items()
     }
     global_step = tf.Variable(0, dtype=tf.int64, name="global_step")
+    last_loss = tf.Variable(0.0, name="last_loss")
 
 
 @tf.function
@@ -86,32 +88,38 @@ def step(batches):
         with tf.GradientTape() as tape:
             loss = model.loss(model.logits(images, variables), labels, variables)
         gradients = tape.gradient(loss, variables)
-        for name, variable in variables.items():
-            variable.assign_sub(learning_rate * gradients[name])
-        global_step.assign_add(1)
-        return loss
+        changes = [
+            variable.assign_sub(learning_rate * gradients[name], read_value=False)
+            for name, variable in variables.items()
+        ]
+        with tf.control_dependencies([*changes, last_loss.assign(loss)]):  # Count it after them.
+            global_step.assign_add(1)
 
-    return strategy.run(compute, args=next(batches))
+    strategy.run(compute, args=next(batches))
 
 
-# ---- 5. The training: schedule some steps, wait for them, and repeat.
+# ---- 5. The training: keep the queue filled, and read from the server how many steps have ended.
 steps_per_epoch = mnist.train.batches_per_epoch(flags.batch_size)
 all_steps = flags.global_steps or flags.epochs * steps_per_epoch
-made = 0
-recorder.begin_training(flags, last_step=all_steps)
-while made < all_steps:
-    count = min(flags.record_every, all_steps - made) if made else 1  # The first is recorded, too.
-    losses = [coordinator.schedule(step, args=(batches,)) for _ in range(count)]
-    coordinator.join()
-    made += count
-    loss = np.mean(coordinator.fetch(losses))
-    recorder.step(made, global_step.numpy(), epoch=(made - 1) // steps_per_epoch, loss=loss)
+scheduled = made = 0
+recorder.begin_training(flags, global_steps_per_epoch=steps_per_epoch, last_step=all_steps)
+while scheduled < all_steps or not coordinator.done():
+    ahead = 100 if made else 1  # The first step is recorded, too.
+    while scheduled < min(made + ahead, all_steps):
+        coordinator.schedule(step, args=(batches,))
+        scheduled += 1
+    time.sleep(0.02)
+    counted = min(int(global_step.numpy()), all_steps - 1)  # The last step is recorded below.
+    if counted > made:
+        made = counted
+        recorder.step(made, made, loss=last_loss.numpy())
+counted = int(global_step.numpy())
+recorder.step(all_steps, counted, loss=last_loss.numpy())
 
 # ---- 6. The test.
 test = mnist.test
 values = {name: variable.numpy() for name, variable in variables.items()}
 accuracy = share_correct(model.logits(test.images, values), test.labels).numpy()
-counted = int(global_step.numpy())
 save_trained(flags, counted, values)
 # A step whose worker failed may be made twice: the coordinator guarantees at least once.
 recorder.write("result", name="steps counted", value=counted, low=all_steps)

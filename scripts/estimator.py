@@ -105,7 +105,8 @@ def model_fn(features, labels, mode):
     return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=update)
 
 
-# ---- 5. The input: every task that trains draws its own batches. Replicas take them in turn.
+# ---- 5. The input: every task that trains goes through all images in an order of its own, because
+# Estimator divides no data among the tasks. The replicas of a task take its batches in turn.
 def training_input():
     """Endless batches; among the tasks that train, the chief is number 0 and worker n is n + 1."""
     batches = load_mnist(flags.data_dir).train.batches
