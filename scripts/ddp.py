@@ -14,13 +14,14 @@ import torch
 import torch.distributed as dist
 from mnist_parameters import digest
 from torch.nn.parallel import DistributedDataParallel
-from torch_group import Waiting, own_device, report_lost_ranks
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch_group import Waiting, lost_ranks_reported, own_device
 from torch_model import MODELS, tensors
 
 from lab.protocol.mnist import load_mnist
 from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.model import save_trained
-from lab.task.sdk.program import begin
+from lab.task.sdk.program import begin, report_failure
 
 flags = parse(experiment_flags("ddp", __doc__))
 recorder = begin(flags, batch_size=flags.batch_size)
@@ -28,16 +29,18 @@ recorder = begin(flags, batch_size=flags.batch_size)
 # ---- 1. The process group. `torchrun` usually starts the ranks, and sets their numbers and the
 # address of rank 0 in variables. Here the agents do this. `init_process_group` reads the variables,
 # and returns when all ranks are connected. Between GPUs, NCCL sends the data; between CPUs, Gloo.
-place = f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}"
-recorder.ready(place)
+recorder.ready(f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}")
 device = own_device()
 dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-report_lost_ranks(recorder)
+report_failure(recorder)  # `init_process_group` has replaced this program's report of errors.
 rank, ranks = dist.get_rank(), dist.get_world_size()
 
-# ---- 2. The data: every rank draws its own batches.
+# ---- 2. The data. In an epoch all ranks draw the same order of the images, and each takes its own
+# part of it. Without `drop_last` the sampler repeats images, to make all parts equally large.
 mnist = load_mnist(flags.data_dir)
-batches = mnist.train.batches(flags.batch_size, [flags.seed, 1 + rank])
+examples = TensorDataset(*tensors(mnist.train.images, mnist.train.labels))
+sampler = DistributedSampler(examples, seed=flags.seed, drop_last=True)
+loader = DataLoader(examples, flags.batch_size, sampler=sampler, drop_last=True)
 joined_size = flags.batch_size * ranks
 steps_per_epoch = mnist.train.batches_per_epoch(joined_size)
 all_steps = flags.global_steps or flags.epochs * steps_per_epoch
@@ -45,7 +48,8 @@ all_steps = flags.global_steps or flags.epochs * steps_per_epoch
 # ---- 3. The model: every rank draws different initial values. DDP sends those of rank 0 to all
 # ranks. Later, it sends the gradients in buckets: one bucket while `backward` computes the next.
 model = MODELS[flags.model](flags.seed + rank).to(device)
-ddp = DistributedDataParallel(model)
+with lost_ranks_reported():
+    ddp = DistributedDataParallel(model)
 waiting = Waiting()
 if device.type == "cpu":
     ddp.register_comm_hook(None, waiting.all_reduce)  # As without it, but it measures the time.
@@ -69,13 +73,18 @@ def step(images, labels):
 recorder.begin_training(
     flags, local_steps_per_epoch=steps_per_epoch, examples_per_step=joined_size, last_step=all_steps
 )
-for number in range(1, all_steps + 1):
-    loss_now = step(*tensors(next(batches), device))
-    recorder.step(number, number, loss=loss_now, wait_time_s=waiting.take())
+with lost_ranks_reported():
+    for epoch in range(-(-all_steps // steps_per_epoch)):  # rounded up
+        sampler.set_epoch(epoch)  # Without it, each epoch has the order of the first one.
+        for number, (images, labels) in enumerate(loader, 1 + epoch * steps_per_epoch):
+            loss_now = step(images.to(device), labels.to(device))
+            recorder.step(number, number, loss=loss_now, wait_time_s=waiting.take())
+            if number == all_steps:  # `--global_steps` may end within an epoch.
+                break
 
-# ---- 5. The test: are all copies equal, bit by bit, and what is their accuracy?
-digests = [None] * ranks
-dist.all_gather_object(digests, digest(model.values()))
+    # ---- 5. The test: are all copies equal, bit by bit, and what is their accuracy?
+    digests = [None] * ranks
+    dist.all_gather_object(digests, digest(model.values()))
 different = sum(each != digests[0] for each in digests)
 if rank == 0:
     save_trained(flags, all_steps, model.values())

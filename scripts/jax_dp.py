@@ -38,9 +38,9 @@ mesh = Mesh(jax.devices(), ["batch"])
 divided = NamedSharding(mesh, PartitionSpec("batch"))  # each device holds a part of the rows
 copied = NamedSharding(mesh, PartitionSpec())  # each device holds all
 
-# ---- 3. The data: every process draws its own batches.
+# ---- 3. The data: in an epoch each process takes its own part of the images.
 mnist = load_mnist(flags.data_dir)
-batches = mnist.train.batches(flags.batch_size, [flags.seed, 1 + process])
+batches = mnist.train.batches(flags.batch_size, flags.seed, part=process, parts=processes)
 joined_size = flags.batch_size * processes
 steps_per_epoch = mnist.train.batches_per_epoch(joined_size)
 all_steps = flags.global_steps or flags.epochs * steps_per_epoch
@@ -68,8 +68,7 @@ recorder.begin_training(
 )
 try:
     for number in range(1, all_steps + 1):
-        own_part = next(batches)
-        joined = [jax.make_array_from_process_local_data(divided, each) for each in own_part]
+        joined = [jax.make_array_from_process_local_data(divided, each) for each in next(batches)]
         loss, parameters = step(parameters, *joined)
         recorder.step(number, number, loss=float(loss))  # `float` waits for the end of the step.
 

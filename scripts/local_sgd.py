@@ -13,28 +13,30 @@ import os
 import torch
 import torch.distributed as dist
 from mnist_parameters import digest
-from torch_group import Waiting, own_device, report_lost_ranks
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch_group import Waiting, lost_ranks_reported, own_device
 from torch_model import MODELS, tensors
 
 from lab.protocol.mnist import load_mnist
 from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.model import save_trained
-from lab.task.sdk.program import begin
+from lab.task.sdk.program import begin, report_failure
 
 flags = parse(experiment_flags("local-sgd", __doc__))
 recorder = begin(flags, batch_size=flags.batch_size)
 
 # ---- 1. The process group, as in `ddp.py`.
-place = f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}"
-recorder.ready(place)
+recorder.ready(f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}")
 device = own_device()
 dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-report_lost_ranks(recorder)
+report_failure(recorder)
 rank, ranks = dist.get_rank(), dist.get_world_size()
 
-# ---- 2. The data: every rank draws its own batches.
+# ---- 2. The data, as in `ddp.py`: in an epoch each rank takes its own part of the images.
 mnist = load_mnist(flags.data_dir)
-batches = mnist.train.batches(flags.batch_size, [flags.seed, 1 + rank])
+examples = TensorDataset(*tensors(mnist.train.images, mnist.train.labels))
+sampler = DistributedSampler(examples, seed=flags.seed, drop_last=True)
+loader = DataLoader(examples, flags.batch_size, sampler=sampler, drop_last=True)
 joined_size = flags.batch_size * ranks
 steps_per_epoch = mnist.train.batches_per_epoch(joined_size)
 all_steps = flags.global_steps or flags.epochs * steps_per_epoch
@@ -58,20 +60,25 @@ recorder.begin_training(
     flags, local_steps_per_epoch=steps_per_epoch, examples_per_step=joined_size, last_step=all_steps
 )
 means, waiting = 0, Waiting()
-for number in range(1, all_steps + 1):
-    optimizer.zero_grad()
-    loss = model(*tensors(next(batches), device))
-    loss.backward()
-    optimizer.step()
-    if number % flags.average_every == 0 or number == all_steps:
-        with waiting:
-            average()
-        means += 1
-    recorder.step(number, number, loss=loss.item(), wait_time_s=waiting.take())
+with lost_ranks_reported():
+    for epoch in range(-(-all_steps // steps_per_epoch)):  # rounded up
+        sampler.set_epoch(epoch)
+        for number, (images, labels) in enumerate(loader, 1 + epoch * steps_per_epoch):
+            optimizer.zero_grad()
+            loss = model(images.to(device), labels.to(device))
+            loss.backward()
+            optimizer.step()
+            if number % flags.average_every == 0 or number == all_steps:
+                with waiting:
+                    average()
+                means += 1
+            recorder.step(number, number, loss=loss.item(), wait_time_s=waiting.take())
+            if number == all_steps:
+                break
 
-# ---- 5. The test: after the last mean, are all copies equal, bit by bit?
-digests = [None] * ranks
-dist.all_gather_object(digests, digest(model.values()))
+    # ---- 5. The test: after the last mean, are all copies equal, bit by bit?
+    digests = [None] * ranks
+    dist.all_gather_object(digests, digest(model.values()))
 different = sum(each != digests[0] for each in digests)
 if rank == 0:
     save_trained(flags, all_steps, model.values())

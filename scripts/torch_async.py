@@ -15,14 +15,14 @@ import sys
 import torch
 import torch.distributed as dist
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
-from torch_group import own_device, report_lost_ranks
+from torch_group import lost_ranks_reported, own_device
 from torch_model import MODELS, tensors
 from torch_server import CHIEF, LEAVE, READ, SERVER, UPDATE, Server
 
 from lab.protocol.mnist import load_mnist
 from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.model import save_trained
-from lab.task.sdk.program import begin
+from lab.task.sdk.program import begin, report_failure
 
 flags = parse(experiment_flags("torch-async", __doc__))
 recorder = begin(flags, batch_size=flags.batch_size)
@@ -40,7 +40,7 @@ rank = SERVER if flags.job_name == "ps" else CHIEF + flags.task_index
 recorder.ready(f"rank {rank}", learning_rate=base_rate)
 address = f"tcp://{flags.ps_hosts[0]}"
 dist.init_process_group("gloo", init_method=address, rank=rank, world_size=1 + workers)
-report_lost_ranks(recorder)
+report_failure(recorder)  # `init_process_group` has replaced this report of errors.
 
 # ---- 2. The data: every worker has all images, and draws batches in its own order.
 mnist = load_mnist(flags.data_dir)
@@ -52,7 +52,8 @@ all_steps = flags.global_steps or flags.epochs * steps_per_epoch * workers
 vector = torch.cat([parameters_to_vector(model.parameters()).detach(), torch.zeros(1)])
 if flags.job_name == "ps":
     server = Server(vector, lambda step: base_rate * model.decay ** (step / 600), all_steps)
-    server.serve_all(workers)
+    with lost_ranks_reported():
+        server.serve_all(workers)
     recorder.finish()
     sys.exit()
 
@@ -87,28 +88,29 @@ def update():
 # ---- 5. The training.
 own_steps = sys.maxsize if flags.global_steps else flags.epochs * steps_per_epoch
 recorder.begin_training(flags, local_steps_per_epoch=steps_per_epoch)
-for local_step in range(1, own_steps + 1):
-    images, labels = tensors(next(batches), device)
-    ask(READ)
-    receive()
-    model.zero_grad()
-    loss = model(images, labels)
-    loss.backward()
-    global_step, staleness = update()
-    if not global_step:
-        break
-    recorder.step(local_step, global_step, loss=loss.item(), staleness=staleness)
+with lost_ranks_reported():
+    for local_step in range(1, own_steps + 1):
+        images, labels = (each.to(device) for each in tensors(*next(batches)))
+        ask(READ)
+        receive()
+        model.zero_grad()
+        loss = model(images, labels)
+        loss.backward()
+        global_step, staleness = update()
+        if not global_step:
+            break
+        recorder.step(local_step, global_step, loss=loss.item(), staleness=staleness)
 
-# ---- 6. The test with the current parameters. The chief waits until all workers have left,
-# then tests and saves the final parameters.
-ask(READ)
-step_now, _ = receive()
-accuracy = model.accuracy(mnist.test)
-recorder.write("eval", global_step=step_now, accuracy=accuracy)
-ask(LEAVE)
-if rank == CHIEF:
-    last, probe = receive()
-    end = {"accuracy": model.accuracy(mnist.test), "message": "final parameters"}
-    recorder.write("eval", global_step=last, probe=probe, **end)
-    save_trained(flags, last, model.values())
+    # ---- 6. The test with the current parameters. The chief waits until all workers have left,
+    # then tests and saves the final parameters.
+    ask(READ)
+    step_now, _ = receive()
+    accuracy = model.accuracy(mnist.test)
+    recorder.write("eval", global_step=step_now, accuracy=accuracy)
+    ask(LEAVE)
+    if rank == CHIEF:
+        last, probe = receive()
+        end = {"accuracy": model.accuracy(mnist.test), "message": "final parameters"}
+        recorder.write("eval", global_step=last, probe=probe, **end)
+        save_trained(flags, last, model.values())
 recorder.finish(accuracy=accuracy)

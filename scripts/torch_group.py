@@ -1,14 +1,14 @@
 """What the programs of PyTorch share beside the model: device, lost ranks, and waiting times."""
 
+import contextlib
 import os
-import sys
 import time
 
 import torch
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
 from lab.task.sdk import LOST_CONTACT
-from lab.task.sdk.program import ProgramError, report_failure
+from lab.task.sdk.program import ProgramError
 
 
 def own_device():
@@ -19,21 +19,15 @@ def own_device():
     return torch.device("cuda")
 
 
-def report_lost_ranks(recorder):
-    """Report a lost connection in one line: without the other rank no step is possible.
-
-    Call it after `init_process_group`, which replaces the program's report of errors by its own.
-    """
-    report_failure(recorder)
-    report = sys.excepthook
-
-    def report_in_one_line(kind, error, traceback):
-        of_connection = any(each in str(error) for each in ("gloo", "NCCL", "Connection"))
-        if isinstance(error, RuntimeError) and of_connection:
-            error = ProgramError(f"{LOST_CONTACT} another rank", "see how it ended")
-        report(type(error), error, traceback)
-
-    sys.excepthook = report_in_one_line
+@contextlib.contextmanager
+def lost_ranks_reported():
+    """End the program with one line if another rank is lost: alone, this one can make no step."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not any(each in str(error) for each in ("gloo", "NCCL", "Connection")):
+            raise
+        raise ProgramError(f"{LOST_CONTACT} another rank", "see how it ended") from None
 
 
 class Waiting:

@@ -58,7 +58,6 @@ class Mlp(Network, mnist_parameters.Mlp):
 MODELS = {"softmax": Softmax, "mlp": Mlp}
 
 
-def tensors(batch, device):
-    """A batch of NumPy arrays as tensors on a device; PyTorch wants labels of 64 bits."""
-    images, labels = batch
-    return torch.from_numpy(images).to(device), torch.from_numpy(labels).long().to(device)
+def tensors(images, labels):
+    """NumPy arrays as tensors; PyTorch wants labels of 64 bits."""
+    return torch.from_numpy(images), torch.from_numpy(labels).long()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import signal
 import subprocess
 import sys
@@ -15,10 +16,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lab.protocol.mnist import Mnist, load_mnist
+from lab.protocol.mnist import Mnist, load_mnist, scaled
 from lab.protocol.runtimes import RUNTIMES
 from lab.protocol.saved_model import load_model
 from tests import oracle
+from tests.support import seen_images
 from tests.support.agents import wait_for
 from tests.support.cluster import ROOT, Cluster, free_ports, removed_at_end
 from tests.support.conditions import lacking, needs_namespaces
@@ -129,6 +131,7 @@ class PrivateNetwork:
 
 WORKERS = 3
 SEEDED = (f"--seed={SEED}", "--record_every=1")
+jax = partial(pytest.param, marks=pytest.mark.jax)
 
 
 @pytest.fixture(scope="module")
@@ -146,14 +149,89 @@ def results(made: Cluster) -> list[dict[str, float]]:
     return found
 
 
+# ---- An epoch is a pass over the images
+
+IMAGES, SMALL_BATCH, EPOCHS = 103, 5, 2  # With each number of ranks, some images are left out.
+
+# Before the program runs, its framework passes on each batch that a rank trains with.
+WATCHED = {
+    "torch": """
+import torch_model
+def watched(forward):
+    def forward_of(model, images, labels):
+        seen_images.note(images)
+        return forward(model, images, labels)
+    return forward_of
+for each in torch_model.MODELS.values():
+    each.forward = watched(each.forward)
+""",
+    "jax": """
+import jax
+make_array = jax.make_array_from_process_local_data
+def watched(sharding, values):
+    if values.shape[1:] == (784,):
+        seen_images.note(values)
+    return make_array(sharding, values)
+jax.make_array_from_process_local_data = watched
+""",
+}
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    ("runtime", "program"),
+    [
+        ("torch", "ddp.py"),
+        ("torch", "fsdp.py"),
+        ("torch", "local_sgd.py"),
+        jax("jax", "jax_dp.py"),
+    ],
+    ids=lambda value: value,
+)
+def test_an_epoch_is_a_pass_over_the_images(
+    tmp_path: Path, runtime: str, program: str, workers: int
+) -> None:
+    seen_images.write_numbered_images(tmp_path / "data", IMAGES)
+    watching = seen_images.watching(tmp_path, ROOT / "scripts" / program, WATCHED[runtime])
+    flags = (f"--data_dir={tmp_path / 'data'}", f"--batch_size={SMALL_BATCH}", f"--epochs={EPOCHS}")
+    with ranks(runtime, str(watching), tmp_path, *flags, *SEEDED, workers=workers) as made:
+        made.succeed()
+    seen = seen_images.seen(tmp_path)
+    assert len(seen) == workers
+    seen_images.assert_each_epoch_is_a_pass(seen, IMAGES, SMALL_BATCH, EPOCHS)
+
+
+def joined_batches(runtime: str, mnist: Mnist) -> Iterator[oracle.Batch]:
+    """The batches of all ranks together: the order of the images is torch's, or that of NumPy."""
+    if runtime == "jax":
+        return mnist.train.batches(100 * WORKERS, SEED)
+    return oracle.joined(batches_of_torch(mnist))
+
+
+def batches_of_torch(mnist: Mnist) -> list[Iterator[oracle.Batch]]:
+    """The batches of each rank in the first epoch, in the order that torch's own sampler draws."""
+    code = (
+        "import json\nfrom torch.utils.data import DistributedSampler as Sampler\n"
+        f"samplers = [Sampler(range({len(mnist.train)}), {WORKERS}, rank, seed={SEED},"
+        f" drop_last=True) for rank in range({WORKERS})]\n"
+        "print(json.dumps([list(each) for each in samplers]))"
+    )
+    printed = subprocess.run([python_with("torch"), "-c", code], check=True, capture_output=True)
+    return [in_order(mnist, order) for order in json.loads(printed.stdout)]
+
+
+def in_order(mnist: Mnist, order: list[int]) -> Iterator[oracle.Batch]:
+    for begin in range(0, len(order), 100):
+        chosen = order[begin : begin + 100]
+        yield scaled(mnist.train.pixels[chosen]), mnist.train.labels[chosen]
+
+
 # ---- The workers together are one process with the joined batches
 
 UPDATES = 100
 # As for `in-graph` and `model-parallel` after as many steps. At a hidden unit, rounding can decide
 # whether an image's gradient passes. One step changes parameters by more.
 APART = 1e-4
-
-jax = partial(pytest.param, marks=pytest.mark.jax)
 
 
 @pytest.mark.parametrize("model", ["softmax", "mlp"])
@@ -165,14 +243,11 @@ jax = partial(pytest.param, marks=pytest.mark.jax)
 def test_the_ranks_are_one_process_with_the_joined_batch(
     tmp_path: Path, mnist: Mnist, runtime: str, program: str, model: str
 ) -> None:
-    def joined() -> Iterator[oracle.Batch]:
-        return oracle.joined([batches(mnist, index) for index in range(WORKERS)])
-
     rate = 0.1
     flags = (f"--model={model}", f"--learning_rate={rate}", f"--global_steps={UPDATES}", *SEEDED)
     with ranks(runtime, program, tmp_path, *flags, workers=WORKERS) as made:
         made.succeed()
-    expected = reference(model, joined(), UPDATES, rate=rate)
+    expected = reference(model, joined_batches(runtime, mnist), UPDATES, rate=rate)
     saved = load_model(tmp_path / "run/model")
     assert (saved.model, saved.global_step) == (model, UPDATES)
     for name, value in expected[-1].parameters.items():
@@ -208,17 +283,16 @@ def test_each_rank_of_fsdp_stores_its_rows(tmp_path: Path) -> None:
 RATE = 0.1
 
 
-def local_sgd(mnist: Mnist, workers: int, updates: int, every: int) -> oracle.Parameters:
+def local_sgd(streams: list[Iterator[oracle.Batch]], updates: int, every: int) -> oracle.Parameters:
     """The oracle's local SGD: the mean of the workers' parameters, each trained on its own."""
     mean = oracle.initial_parameters("softmax", SEED)
-    streams = [batches(mnist, index) for index in range(workers)]
     for begin in range(0, updates, every):
         count = min(every, updates - begin)
         ends = []
         for stream in streams:
             *_, last = oracle.train(mean, itertools.islice(stream, count), rate=RATE)
             ends.append(last.parameters)
-        mean = {name: sum(end[name] for end in ends) / np.float32(workers) for name in mean}
+        mean = {name: sum(end[name] for end in ends) / np.float32(len(streams)) for name in mean}
     return mean
 
 
@@ -230,7 +304,7 @@ def test_local_sgd_takes_the_mean_of_models_trained_alone(
     with ranks("torch", "local_sgd.py", tmp_path, *flags, workers=WORKERS) as made:
         made.succeed()
     found = load_model(tmp_path / "run/model").parameters
-    for name, value in local_sgd(mnist, WORKERS, 60, every).items():
+    for name, value in local_sgd(batches_of_torch(mnist), 60, every).items():
         assert_close(found[name], value, err_msg=name)
     assert results(made) == [{"means": -(-60 // every), "ranks that differ": 0}] * WORKERS
 
