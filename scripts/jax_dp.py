@@ -40,7 +40,7 @@ copied = NamedSharding(mesh, PartitionSpec())  # each device holds all
 
 # ---- 3. The data: in an epoch each process takes its own part of the images.
 mnist = load_mnist(flags.data_dir)
-batches = mnist.train.batches(flags.batch_size, flags.seed, part=process, parts=processes)
+batches = mnist.train.batches(flags.batch_size, [flags.seed, 1], part=process, parts=processes)
 joined_size = flags.batch_size * processes
 steps_per_epoch = mnist.train.batches_per_epoch(joined_size)
 all_steps = flags.global_steps or flags.epochs * steps_per_epoch

@@ -204,7 +204,7 @@ def test_an_epoch_is_a_pass_over_the_images(
 def joined_batches(runtime: str, mnist: Mnist) -> Iterator[oracle.Batch]:
     """The batches of all ranks together: the order of the images is torch's, or that of NumPy."""
     if runtime == "jax":
-        return mnist.train.batches(100 * WORKERS, SEED)
+        return oracle.worker_batches(mnist.train, SEED, 0, 100 * WORKERS)
     return oracle.joined(batches_of_torch(mnist))
 
 
