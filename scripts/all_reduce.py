@@ -15,12 +15,10 @@ import tensorflow as tf
 from mnist_model import MODELS, share_correct
 
 from lab.protocol.mnist import PIXELS, load_mnist
-from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.model import save_trained
 from lab.task.sdk.program import begin
 
-flags = parse(experiment_flags("multiworker", __doc__))
-recorder = begin(flags, batch_size=flags.batch_size)
+flags, recorder = begin("multiworker", __doc__)
 
 # ---- 1. The strategy defines the replicas. The multi-worker strategy reads TF_CONFIG.
 gpus = tf.config.list_physical_devices("GPU")

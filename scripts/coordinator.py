@@ -15,12 +15,10 @@ import tensorflow as tf
 from mnist_model import MODELS, share_correct
 
 from lab.protocol.mnist import PIXELS, load_mnist, train_files
-from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.model import save_trained
 from lab.task.sdk.program import begin
 
-flags = parse(experiment_flags("coordinator", __doc__))
-recorder = begin(flags, batch_size=flags.batch_size)
+flags, recorder = begin("coordinator", __doc__)
 
 # ---- 1. This task: parameter servers and workers only serve.
 cluster = tf.train.ClusterSpec(

@@ -19,12 +19,10 @@ from torch_group import Waiting, lost_ranks_reported, own_device
 from torch_model import MODELS, tensors
 
 from lab.protocol.mnist import load_mnist
-from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.model import save_trained
 from lab.task.sdk.program import begin, report_failure
 
-flags = parse(experiment_flags("ddp", __doc__))
-recorder = begin(flags, batch_size=flags.batch_size)
+flags, recorder = begin("ddp", __doc__)
 
 # ---- 1. The process group. `torchrun` usually starts the ranks, and sets their numbers and the
 # address of rank 0 in variables. Here the agents do this. `init_process_group` reads the variables,

@@ -17,14 +17,12 @@ from mnist_model import MODELS
 from placement import GreedyByBytes, server_config
 from traces import as_written, placement_log, where
 
-from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.program import begin, run_directory
 
-flags = parse(experiment_flags("placement", __doc__))
+flags, recorder = begin("placement", __doc__)
 myself = f"/job:worker/task:{flags.task_index}"
 servers = len(flags.ps_hosts)
 
-recorder = begin(flags)
 tf.disable_eager_execution()
 
 cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts, "worker": flags.worker_hosts})

@@ -17,13 +17,11 @@ import tensorflow.compat.v1 as tf1
 from mnist_model import MODELS
 
 from lab.protocol.mnist import PIXELS, load_mnist, load_test
-from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.model import save_trained
 from lab.task.sdk.program import ProgramError, begin, checkpoint_directory
 from lab.task.tf1.sessions import shorten_polling
 
-flags = parse(experiment_flags("estimator", __doc__))
-recorder = begin(flags, batch_size=flags.batch_size)
+flags, recorder = begin("estimator", __doc__)
 all_steps = flags.global_steps or 3000
 
 # ---- 1. The cluster that trains. The evaluator is not part of it: no task waits for it, and it

@@ -17,7 +17,7 @@ from mnist_model import MODELS, share_correct
 
 from lab.protocol.mnist import load_test
 from lab.task.sdk.flags import experiment_flags, parse
-from lab.task.sdk.program import ProgramError, begin, checkpoint_directory, ended_tasks
+from lab.task.sdk.program import ProgramError, begin_task, checkpoint_directory, ended_tasks
 
 flags = parse(experiment_flags("evaluator", __doc__))
 if flags.job_name != "evaluator":
@@ -25,7 +25,7 @@ if flags.job_name != "evaluator":
 
     raise SystemExit
 
-recorder = begin(flags)
+recorder = begin_task(flags)
 
 # ---- 1. The directory of the chief's checkpoints.
 if not (checkpoint_dir := checkpoint_directory(flags)):

@@ -14,11 +14,9 @@ import tensorflow.compat.v1 as tf
 from placement import server_config
 from traces import as_written, where
 
-from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.program import begin
 
-flags = parse(experiment_flags("hello", __doc__))
-recorder = begin(flags)
+flags, recorder = begin("hello", __doc__)
 tf.disable_eager_execution()
 
 # ---- 1. The server makes this process a task of the cluster.

@@ -18,12 +18,10 @@ from mnist_model import MODELS, share_correct
 
 from lab.protocol.mnist import load_mnist
 from lab.task.sdk import LOST_CONTACT
-from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.model import save_trained
 from lab.task.sdk.program import ProgramError, begin
 
-flags = parse(experiment_flags("horovod", __doc__))
-recorder = begin(flags, batch_size=flags.batch_size)
+flags, recorder = begin("horovod", __doc__)
 
 # ---- 1. The ring. `horovodrun` usually starts the ranks over SSH, and sets their numbers and the
 # address of the rendezvous in variables. Here the agents do this. `init` reads the variables, and

@@ -15,12 +15,10 @@ from mnist_model import MODELS, share_correct
 from placement import server_config
 
 from lab.protocol.mnist import load_mnist
-from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.program import begin
 
-flags = parse(experiment_flags("in-graph", __doc__))
+flags, recorder = begin("in-graph", __doc__)
 replicas = len(flags.worker_hosts)
-recorder = begin(flags, batch_size=flags.batch_size)
 tf.disable_eager_execution()
 
 # ---- 1. The servers. The client is not one of them; it sends each a part of the graph.

@@ -19,12 +19,10 @@ from mnist_parameters import digest, share_correct
 
 from lab.protocol.mnist import load_mnist
 from lab.task.sdk import LOST_CONTACT
-from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.model import save_trained
 from lab.task.sdk.program import ProgramError, begin
 
-flags = parse(experiment_flags("jax-dp", __doc__))
-recorder = begin(flags, batch_size=flags.batch_size)
+flags, recorder = begin("jax-dp", __doc__)
 
 # ---- 1. The processes. `initialize` finds the address of process 0, the number of processes and
 # its own number in variables that the agents set. It returns when all processes are connected.

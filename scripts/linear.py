@@ -15,11 +15,9 @@ import tensorflow.compat.v1 as tf
 from placement import server_config
 from traces import where
 
-from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.program import begin
 
-flags = parse(experiment_flags("linear", __doc__))
-recorder = begin(flags)
+flags, recorder = begin("linear", __doc__)
 tf.disable_eager_execution()
 
 # ---- 1. The servers: they wait for graphs until they are stopped.

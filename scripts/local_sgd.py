@@ -18,12 +18,10 @@ from torch_group import Waiting, lost_ranks_reported, own_device
 from torch_model import MODELS, tensors
 
 from lab.protocol.mnist import load_mnist
-from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.model import save_trained
 from lab.task.sdk.program import begin, report_failure
 
-flags = parse(experiment_flags("local-sgd", __doc__))
-recorder = begin(flags, batch_size=flags.batch_size)
+flags, recorder = begin("local-sgd", __doc__)
 
 # ---- 1. The process group, as in `ddp.py`.
 recorder.ready(f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}")

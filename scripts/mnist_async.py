@@ -16,15 +16,14 @@ from mnist_model import MODELS, MovingAverages, share_correct
 from placement import places, ps_strategy, server_config
 
 from lab.protocol.mnist import load_mnist
-from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.program import begin
 
 # ---- 1. A cluster is a set of jobs, here `ps` and `worker`. A job has numbered tasks: each task is
-# a process with an address. The flags, or the variable TF_CONFIG, say which task this one is.
-flags = parse(experiment_flags("async", __doc__))
+# a process with an address. The flags, or the variable TF_CONFIG, say which task this one is. The
+# recorder writes what `lab` collects.
+flags, recorder = begin("async", __doc__)
 model = MODELS[flags.model]
 base_rate = flags.learning_rate or model.asynchronous_rate
-recorder = begin(flags, batch_size=flags.batch_size)  # It writes the records that `lab` collects.
 
 # ---- 2. The server makes this process a task of the cluster. The spec lists all tasks.
 cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts, "worker": flags.worker_hosts})

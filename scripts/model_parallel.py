@@ -17,11 +17,9 @@ from placement import server_config
 from traces import where
 
 from lab.protocol.mnist import load_mnist
-from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.program import ProgramError, begin
 
-flags = parse(experiment_flags("model-parallel", __doc__))
-recorder = begin(flags, batch_size=flags.batch_size)
+flags, recorder = begin("model-parallel", __doc__)
 tf.disable_eager_execution()
 
 # ---- 1. The servers.

@@ -18,14 +18,12 @@ from mnist_model import MODELS, share_correct
 from placement import server_config
 
 from lab.protocol.mnist import load_mnist
-from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.program import begin
 
-flags = parse(experiment_flags("staleness", __doc__))
+flags, recorder = begin("staleness", __doc__)
 is_chief = flags.job_name == "worker" and flags.task_index == 0
 workers = len(flags.worker_hosts)
 myself = f"/job:{flags.job_name}/task:{flags.task_index}"
-recorder = begin(flags, batch_size=flags.batch_size)
 tf.disable_eager_execution()
 
 # ---- 1. The server, as in `mnist_async.py`.

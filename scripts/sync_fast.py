@@ -17,16 +17,14 @@ from in_one_message import Images, Packing, answer, connect, keep_to_one_core, s
 from mnist_model import MODELS, share_correct
 
 from lab.protocol.mnist import load_mnist
-from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.model import save_trained
 from lab.task.sdk.program import ProgramError, begin, ended_tasks
 
 # ---- 1. This task, as in mnist_sync.py.
-flags = parse(experiment_flags("sync-fast", __doc__))
+flags, recorder = begin("sync-fast", __doc__)
 is_chief = flags.job_name == "worker" and flags.task_index == 0
 workers = len(flags.worker_hosts)
 address = flags.ps_hosts[0]
-recorder = begin(flags, batch_size=flags.batch_size)
 if recorder.attempt:
     raise ProgramError("this program cannot resume a training", "use mnist_sync.py for that")
 if flags.one_core:

@@ -20,12 +20,10 @@ from torch_model import MODELS, tensors
 from torch_server import CHIEF, LEAVE, READ, SERVER, UPDATE, Server
 
 from lab.protocol.mnist import load_mnist
-from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.model import save_trained
 from lab.task.sdk.program import begin, report_failure
 
-flags = parse(experiment_flags("torch-async", __doc__))
-recorder = begin(flags, batch_size=flags.batch_size)
+flags, recorder = begin("torch-async", __doc__)
 model = MODELS[flags.model](flags.seed)
 base_rate = flags.learning_rate or model.asynchronous_rate
 

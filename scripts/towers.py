@@ -19,14 +19,12 @@ from compare import apart
 from mnist_model import MODELS, share_correct
 
 from lab.protocol.mnist import PIXELS, load_mnist
-from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.program import ProgramError, begin, make_directory, run_directory
 
-flags = parse(experiment_flags("towers", __doc__))
+flags, recorder = begin("towers", __doc__)
 all_steps = flags.global_steps or 1000
 model = MODELS["mlp"]
 base_rate = flags.learning_rate or 0.001
-recorder = begin(flags, batch_size=flags.batch_size)
 tf.disable_eager_execution()
 
 gpus = [f"/gpu:{index}" for index in range(len(tf.config.list_physical_devices("GPU")))]

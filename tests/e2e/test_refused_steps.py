@@ -54,9 +54,9 @@ print(refused)
 SDK = """\
 import tensorflow.compat.v1 as tf
 from lab.task.sdk.flags import parse, task_flags
-from lab.task.sdk.program import begin
+from lab.task.sdk.program import begin_task
 
-begin(parse(task_flags("A program.")))
+begin_task(parse(task_flags("A program.")))
 """
 FORK = """\
 import os, sys

@@ -19,6 +19,7 @@ from lab.protocol.records.error_line import first_message_line
 from lab.protocol.volume.layout import LOST_CONTACT
 from lab.protocol.volume.status import read_status
 from lab.task import lazy_keras, request_ids
+from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.interrupt import leave_on_interrupt
 from lab.task.sdk.recorder import Number, Recorder
 
@@ -44,8 +45,26 @@ class ProgramError(Exception):
         super().__init__(f"{what}; {fix}")
 
 
-def begin(flags: argparse.Namespace, **fields: str | Number) -> Recorder:
-    """Begin a task of a training: record its start, and end it well on Ctrl-C and on errors.
+def begin(experiment: str, description: str) -> tuple[argparse.Namespace, Recorder]:
+    """Begin a task of an experiment: parse its flags, record its start.
+
+    Args:
+        experiment: The experiment's name for `lab run`.
+        description: The program's description in `--help`.
+
+    Returns:
+        The flags of `lab.task.sdk.flags.parse`, and the recorder for all further records.
+
+    Raises:
+        SystemExit: A flag is wrong: one line on stderr, exit code 2. Or `--help` was given.
+    """
+    flags = parse(experiment_flags(experiment, description))
+    sizes = {"batch_size": flags.batch_size} if "batch_size" in flags else {}
+    return flags, begin_task(flags, **sizes)
+
+
+def begin_task(flags: argparse.Namespace, **fields: str | Number) -> Recorder:
+    """Record the start of a task, and end it well on Ctrl-C and on errors.
 
     A program of TensorFlow calls it before its first server or session. It then gets request ids of
     its own, because TensorFlow refuses a step with a repeated id; if that is impossible, an event
@@ -54,9 +73,6 @@ def begin(flags: argparse.Namespace, **fields: str | Number) -> Recorder:
     Args:
         flags: The flags of `lab.task.sdk.flags.parse`.
         **fields: Further fields of the record, such as `batch_size`.
-
-    Returns:
-        The recorder for all further records.
     """
     leave_on_interrupt()
     recorder = Recorder(flags.job_name, flags.task_index)

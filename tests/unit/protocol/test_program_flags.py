@@ -47,7 +47,7 @@ def test_every_flag_that_is_read_is_registered_and_no_other(experiment: Experime
 def test_a_program_takes_its_flags_from_the_registry_by_the_name_of_an_experiment() -> None:
     for program in sorted({each.program for each in EXPERIMENTS.values()}):
         text = (SCRIPTS / program).read_text()
-        (name,) = re.findall(r'experiment_flags\("([a-z-]+)", __doc__\)', text)
+        (name,) = re.findall(r'(?:experiment_flags|begin)\("([a-z-]+)", __doc__\)', text)
         assert EXPERIMENTS[name].program == program
 
 
