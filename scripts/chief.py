@@ -15,10 +15,7 @@ import time
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from lab.protocol.records.error_line import first_message_line
-from lab.task.sdk.interrupt import leave_on_interrupt
-from lab.task.sdk.model import save_trained
-from lab.task.sdk.program import ProgramError, checkpoint_directory, ended_tasks
+from lab.task import sdk
 
 INDEX = re.compile(r"model-([0-9]+)\.index")
 
@@ -53,7 +50,7 @@ class Finish:
 
     def all_have_finished(self, session):
         """Whether every worker has finished, or failed."""
-        reported, ended = session.run(self.finished), ended_tasks()
+        reported, ended = session.run(self.finished), sdk.ended_tasks()
         return all(reported[task] or f"worker-{task}" in ended for task in range(self.workers))
 
 
@@ -80,7 +77,7 @@ class Chief:
         self.initialize_all = tf.global_variables_initializer()
         self.initialize_others = tf.variables_initializer(others)
         self.missing_variables = tf.report_uninitialized_variables(tf.global_variables())
-        self.directory = checkpoint_directory(flags) if self.is_chief else None
+        self.directory = sdk.checkpoint_directory(flags) if self.is_chief else None
         self.saver, self.newest = None, {}
         if self.directory:
             with tf.device("/job:worker/task:0"):  # The chief writes them, not the ps.
@@ -102,13 +99,13 @@ class Chief:
             if len(session.run(self.missing_variables)):
                 self.initialize(session)
             elif self.recorder.attempt == 0:
-                raise ProgramError(
+                raise sdk.ProgramError(
                     "the parameter servers still hold an earlier run", "restart them"
                 )
         while len(session.run(self.missing_variables)):
             time.sleep(0.2)
         if self.saver:
-            leave_on_interrupt(first=lambda: self.save(session, session.run(self.global_step)))
+            sdk.leave_on_interrupt(first=lambda: self.save(session, session.run(self.global_step)))
         self.saved_at = time.monotonic()
 
     def leaves_last(self, session):
@@ -144,11 +141,11 @@ class Chief:
                 continue
             if values.keys() != self.saved.keys():
                 what = f"{checkpoint}: not a checkpoint of this model"
-                raise ProgramError(what, "use another --checkpoint_dir")
+                raise sdk.ProgramError(what, "use another --checkpoint_dir")
             return values
         # A later attempt follows a training that began without a checkpoint: it may begin again.
         if checkpoints and self.recorder.attempt == 0:
-            raise ProgramError(
+            raise sdk.ProgramError(
                 f"{self.directory}: every checkpoint is damaged", "start a new training"
             )
         return {}
@@ -164,7 +161,7 @@ class Chief:
             except tf.errors.OpError as error:
                 self.saved_at = time.monotonic()
                 message = (
-                    f"no checkpoint of step {global_step}: {first_message_line(error.message)}"
+                    f"no checkpoint of step {global_step}: {sdk.first_message_line(error.message)}"
                 )
                 self.recorder.write("event", global_step=global_step, message=message)
 
@@ -180,4 +177,4 @@ class Chief:
         """Save the final values: a last checkpoint, and the model for other programs."""
         step, *values = session.run([self.global_step, parameters, self.averages.values()])
         self.save(session, step)
-        save_trained(self.flags, step, *values)
+        sdk.save_trained(self.flags, step, *values)

@@ -14,9 +14,7 @@ import time
 import tensorflow as tf
 from mnist_model import MODELS, share_correct
 
-from lab.protocol.mnist import PIXELS, load_mnist, train_files
-from lab.task.sdk.model import save_trained
-from lab.task.sdk.program import begin
+from lab.task.sdk import PIXELS, begin, load_mnist, save_trained, train_files
 
 flags, recorder = begin("coordinator", __doc__)
 

@@ -17,7 +17,7 @@ from mnist_model import MODELS
 from placement import GreedyByBytes, server_config
 from traces import as_written, placement_log, where
 
-from lab.task.sdk.program import begin, run_directory
+from lab.task.sdk import begin, run_directory
 
 flags, recorder = begin("placement", __doc__)
 myself = f"/job:worker/task:{flags.task_index}"

@@ -16,12 +16,10 @@ import tensorflow as tf
 import tensorflow.compat.v1 as tf1
 from mnist_model import MODELS
 
-from lab.protocol.mnist import PIXELS, load_mnist, load_test
-from lab.task.sdk.model import save_trained
-from lab.task.sdk.program import ProgramError, begin, checkpoint_directory
+from lab.task import sdk
 from lab.task.tf1.sessions import shorten_polling
 
-flags, recorder = begin("estimator", __doc__)
+flags, recorder = sdk.begin("estimator", __doc__)
 all_steps = flags.global_steps or 3000
 
 # ---- 1. The cluster that trains. The evaluator is not part of it: no task waits for it, and it
@@ -30,7 +28,7 @@ tf_config = json.loads(os.environ.get("TF_CONFIG", "{}"))
 if flags.strategy == "mirrored":
     tf_config = {}
 elif "cluster" not in tf_config:
-    raise ProgramError("TF_CONFIG has no cluster, which Estimator needs", "set TF_CONFIG")
+    raise sdk.ProgramError("TF_CONFIG has no cluster, which Estimator needs", "set TF_CONFIG")
 cluster = tf_config.get("cluster", {})
 cluster.pop("evaluator", None)
 os.environ["TF_CONFIG"] = json.dumps(tf_config)
@@ -48,8 +46,8 @@ if flags.strategy == "mirrored":
     strategy = tf.distribute.MirroredStrategy([f"{kind}:{index}" for index in range(replicas)])
 
 # ---- 3. RunConfig: it reads TF_CONFIG, and sets how often the chief saves.
-if not (checkpoint_dir := checkpoint_directory(flags)):
-    raise ProgramError("there is no directory for checkpoints", "add --checkpoint_dir")
+if not (checkpoint_dir := sdk.checkpoint_directory(flags)):
+    raise sdk.ProgramError("there is no directory for checkpoints", "add --checkpoint_dir")
 config = tf.estimator.RunConfig(
     model_dir=str(checkpoint_dir),
     save_checkpoints_secs=flags.checkpoint_every,
@@ -107,16 +105,16 @@ def model_fn(features, labels, mode):
 # Estimator divides no data among the tasks. The replicas of a task take its batches in turn.
 def training_input():
     """Endless batches; among the tasks that train, the chief is number 0 and worker n is n + 1."""
-    batches = load_mnist(flags.data_dir).train.batches
+    batches = sdk.load_mnist(flags.data_dir).train.batches
     return tf.data.Dataset.from_generator(
         lambda: batches(flags.batch_size, [flags.seed, 1 + config.global_id_in_cluster]),
-        output_signature=(tf.TensorSpec([None, PIXELS]), tf.TensorSpec([None], tf.int32)),
+        output_signature=(tf.TensorSpec([None, sdk.PIXELS]), tf.TensorSpec([None], tf.int32)),
     )
 
 
 def test_input():
     """The test images, once."""
-    test = load_test(flags.data_dir)
+    test = sdk.load_test(flags.data_dir)
     return tf.data.Dataset.from_tensor_slices((test.images, test.labels)).batch(1000)
 
 
@@ -156,7 +154,7 @@ class Evaluations(tf.estimator.Exporter):
         if is_the_final_export:
             names = model.initial_parameters(flags.seed)
             values = {name: tf.train.load_variable(checkpoint_path, name) for name in names}
-            save_trained(flags, int(step), values)
+            sdk.save_trained(flags, int(step), values)
 
 
 # ---- 7. Every task returns when all steps are made, except a parameter server, which never does.

@@ -15,22 +15,20 @@ import tensorflow.compat.v1 as tf
 from chief import newest_first
 from mnist_model import MODELS, share_correct
 
-from lab.protocol.mnist import load_test
-from lab.task.sdk.flags import experiment_flags, parse
-from lab.task.sdk.program import ProgramError, begin_task, checkpoint_directory, ended_tasks
+from lab.task import sdk
 
-flags = parse(experiment_flags("evaluator", __doc__))
+flags = sdk.parse(sdk.experiment_flags("evaluator", __doc__))
 if flags.job_name != "evaluator":
     import mnist_async  # noqa: F401  The other tasks train: importing the program runs it.
 
     raise SystemExit
 
-recorder = begin_task(flags)
+recorder = sdk.begin_task(flags)
 
 # ---- 1. The directory of the chief's checkpoints.
-if not (checkpoint_dir := checkpoint_directory(flags)):
-    raise ProgramError("there is no directory of checkpoints to evaluate", "add --checkpoint_dir")
-test = load_test(flags.data_dir)
+if not (checkpoint_dir := sdk.checkpoint_directory(flags)):
+    raise sdk.ProgramError("there is no directory for checkpoints", "add --checkpoint_dir")
+test = sdk.load_test(flags.data_dir)
 model = MODELS[flags.model]
 names = list(model.initial_parameters(flags.seed))
 workers = {f"worker-{index}" for index in range(len(flags.worker_hosts))}
@@ -48,7 +46,7 @@ def evaluate(checkpoint):
 # ---- 2. Evaluate each checkpoint once, in order, until the training has ended.
 evaluated, accuracies = set(), []
 while True:
-    has_ended = ended_tasks() >= workers  # Checked first, so that no later checkpoint is missed.
+    has_ended = sdk.ended_tasks() >= workers  # Checked first: no later checkpoint is missed.
     for checkpoint in reversed(newest_first(checkpoint_dir)):
         if checkpoint in evaluated:
             continue
@@ -63,7 +61,7 @@ while True:
         break
     time.sleep(0.2)
 if not accuracies:
-    raise ProgramError(
+    raise sdk.ProgramError(
         f"no checkpoint was saved in {checkpoint_dir}", "let the training save checkpoints"
     )
 

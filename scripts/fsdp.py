@@ -18,9 +18,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 from torch_group import lost_ranks_reported, own_device
 from torch_model import MODELS, tensors
 
-from lab.protocol.mnist import load_mnist
-from lab.task.sdk.model import save_trained
-from lab.task.sdk.program import begin, report_failure
+from lab.task.sdk import begin, load_mnist, report_failure, save_trained
 
 flags, recorder = begin("fsdp", __doc__)
 

@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 from placement import server_config
 from traces import as_written, where
 
-from lab.task.sdk.program import begin
+from lab.task.sdk import begin
 
 flags, recorder = begin("hello", __doc__)
 tf.disable_eager_execution()

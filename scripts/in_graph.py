@@ -14,8 +14,7 @@ from compare import apart
 from mnist_model import MODELS, share_correct
 from placement import server_config
 
-from lab.protocol.mnist import load_mnist
-from lab.task.sdk.program import begin
+from lab.task.sdk import begin, load_mnist
 
 flags, recorder = begin("in-graph", __doc__)
 replicas = len(flags.worker_hosts)

@@ -10,7 +10,7 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from lab.protocol.mnist import PIXELS
+from lab.task.sdk import PIXELS
 
 RPC = tf.distribute.experimental.rpc
 

@@ -17,10 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax_model import MODELS
 from mnist_parameters import digest, share_correct
 
-from lab.protocol.mnist import load_mnist
-from lab.task.sdk import LOST_CONTACT
-from lab.task.sdk.model import save_trained
-from lab.task.sdk.program import ProgramError, begin
+from lab.task.sdk import LOST_CONTACT, ProgramError, begin, load_mnist, save_trained
 
 flags, recorder = begin("jax-dp", __doc__)
 

@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 from placement import server_config
 from traces import where
 
-from lab.task.sdk.program import begin
+from lab.task.sdk import begin
 
 flags, recorder = begin("linear", __doc__)
 tf.disable_eager_execution()

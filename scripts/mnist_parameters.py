@@ -7,7 +7,7 @@ import hashlib
 
 import numpy as np
 
-from lab.protocol.mnist import CLASSES, PIXELS
+from lab.task.sdk import CLASSES, PIXELS
 
 
 class Softmax:

@@ -15,8 +15,7 @@ from chief import Chief
 from mnist_model import MODELS, MovingAverages, share_correct
 from placement import places, ps_strategy, server_config
 
-from lab.protocol.mnist import load_mnist
-from lab.task.sdk.program import ProgramError, begin
+from lab.task.sdk import ProgramError, begin, load_mnist
 
 # ---- 1. A cluster is a set of jobs, here `ps` and `worker`. A job has numbered tasks: each task is
 # a process with an address. The flags, or the variable TF_CONFIG, say which task this one is. The

@@ -16,8 +16,7 @@ from mnist_model import MODELS, share_correct
 from placement import server_config
 from traces import where
 
-from lab.protocol.mnist import load_mnist
-from lab.task.sdk.program import ProgramError, begin
+from lab.task.sdk import ProgramError, begin, load_mnist
 
 flags, recorder = begin("model-parallel", __doc__)
 tf.disable_eager_execution()

@@ -17,8 +17,7 @@ from chief import Finish
 from mnist_model import MODELS, share_correct
 from placement import server_config
 
-from lab.protocol.mnist import load_mnist
-from lab.task.sdk.program import begin
+from lab.task.sdk import begin, load_mnist
 
 flags, recorder = begin("staleness", __doc__)
 is_chief = flags.job_name == "worker" and flags.task_index == 0

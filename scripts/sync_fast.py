@@ -16,9 +16,7 @@ import tensorflow as tf
 from in_one_message import Images, Packing, answer, connect, keep_to_one_core, serve, take_number
 from mnist_model import MODELS, share_correct
 
-from lab.protocol.mnist import load_mnist
-from lab.task.sdk.model import save_trained
-from lab.task.sdk.program import ProgramError, begin, ended_tasks
+from lab.task.sdk import ProgramError, begin, ended_tasks, load_mnist, save_trained
 
 # ---- 1. This task, as in mnist_sync.py.
 flags, recorder = begin("sync-fast", __doc__)

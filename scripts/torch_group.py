@@ -7,8 +7,7 @@ import time
 import torch
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
-from lab.task.sdk import LOST_CONTACT
-from lab.task.sdk.program import ProgramError
+from lab.task.sdk import LOST_CONTACT, ProgramError
 
 
 def own_device():

@@ -18,8 +18,7 @@ import tensorflow.compat.v1 as tf
 from compare import apart
 from mnist_model import MODELS, share_correct
 
-from lab.protocol.mnist import PIXELS, load_mnist
-from lab.task.sdk.program import ProgramError, begin, make_directory, run_directory
+from lab.task.sdk import PIXELS, ProgramError, begin, load_mnist, make_directory, run_directory
 
 flags, recorder = begin("towers", __doc__)
 all_steps = flags.global_steps or 1000
