@@ -99,9 +99,8 @@ class Chief:
             if len(session.run(self.missing_variables)):
                 self.initialize(session)
             elif self.recorder.attempt == 0:
-                raise sdk.ProgramError(
-                    "the parameter servers still hold an earlier run", "restart them"
-                )
+                what = "the parameter servers still hold an earlier run"
+                raise sdk.ProgramError(what, "restart them")
         while len(session.run(self.missing_variables)):
             time.sleep(0.2)
         if self.saver:
@@ -133,9 +132,8 @@ class Chief:
         for checkpoint in checkpoints:
             try:
                 reader = tf.train.load_checkpoint(checkpoint)
-                values = {
-                    name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()
-                }
+                names = reader.get_variable_to_shape_map()
+                values = {name: reader.get_tensor(name) for name in names}
             except (ValueError, IndexError, tf.errors.OpError):
                 self.recorder.write("event", message=f"{checkpoint} is damaged: it is skipped")
                 continue
@@ -145,9 +143,8 @@ class Chief:
             return values
         # A later attempt follows a training that began without a checkpoint: it may begin again.
         if checkpoints and self.recorder.attempt == 0:
-            raise sdk.ProgramError(
-                f"{self.directory}: every checkpoint is damaged", "start a new training"
-            )
+            what = f"{self.directory}: every checkpoint is damaged"
+            raise sdk.ProgramError(what, "start a new training")
         return {}
 
     def save_when_due(self, session, global_step):
@@ -160,9 +157,8 @@ class Chief:
                 self.save(session, global_step)
             except tf.errors.OpError as error:
                 self.saved_at = time.monotonic()
-                message = (
-                    f"no checkpoint of step {global_step}: {sdk.first_message_line(error.message)}"
-                )
+                reason = sdk.first_message_line(error.message)
+                message = f"no checkpoint of step {global_step}: {reason}"
                 self.recorder.write("event", global_step=global_step, message=message)
 
     def save(self, session, global_step):

@@ -61,9 +61,8 @@ while True:
         break
     time.sleep(0.2)
 if not accuracies:
-    raise sdk.ProgramError(
-        f"no checkpoint was saved in {checkpoint_dir}", "let the training save checkpoints"
-    )
+    what = f"no checkpoint was saved in {checkpoint_dir}"
+    raise sdk.ProgramError(what, "let the training save checkpoints")
 
 recorder.write("result", name="checkpoints evaluated", value=len(accuracies), low=1)
 recorder.write("result", name="accuracy gained", value=accuracies[-1] - accuracies[0], low=0)

@@ -82,10 +82,7 @@ furthest_apart = 0.0
 recorder.begin_training(
     flags, local_steps_per_epoch=steps_per_epoch, examples_per_step=joined_size, last_step=all_steps
 )
-with (
-    tf.Session(master, graph=graph) as session,
-    tf.Session(graph=alone_graph) as alone_session,
-):
+with tf.Session(master, graph=graph) as session, tf.Session(graph=alone_graph) as alone_session:
     session.run(initialize)
     alone_session.run(alone_initialize)
     for step in range(1, all_steps + 1):

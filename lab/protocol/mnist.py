@@ -52,7 +52,7 @@ class Examples:
     """Images with their labels.
 
     A pixel is one byte, as in the file. As a float32 in [0, 1] it would need four times the memory,
-    and no program needs all images as floats at once.
+    and most programs need no more than a batch as floats.
 
     Attributes:
         pixels: Gray values, uint8, shape [n, 784], row by row.
