@@ -14,7 +14,7 @@ parser.add_argument("--job_name", required=True, choices=["ps", "worker"])
 parser.add_argument("--task_index", required=True, type=int, help="0 for the first of its job")
 parser.add_argument("--ps_hosts", required=True, help="such as localhost:2222")
 parser.add_argument("--worker_hosts", required=True, help="localhost:2223,localhost:2224")
-parser.add_argument("--steps", type=int, default=1000, help="of each worker")
+parser.add_argument("--steps", type=int, default=1000, help="steps of each worker")
 parser.add_argument("--learning_rate", type=float, default=0.01)
 flags = parser.parse_args()
 hosts = {"ps": flags.ps_hosts.split(","), "worker": flags.worker_hosts.split(",")}
@@ -26,11 +26,11 @@ if flags.job_name == "ps":
     server.join()  # Serves the variables until Ctrl-\ ends it. Only workers run the lines below.
 
 # ---- 2. The graph: these lines compute nothing. They describe what the session computes later.
-tf.disable_eager_execution()
+tf.disable_eager_execution()  # TensorFlow 2 would compute each line at once.
 this_worker = f"/job:worker/task:{flags.task_index}"
 # The setter places variables on the parameter server, and all other operations on this worker.
 with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=this_worker)):
-    x, y = tf.placeholder(tf.float32), tf.placeholder(tf.float32)  # Each step fills them in.
+    x, y = tf.placeholder(tf.float32), tf.placeholder(tf.float32)  # Each step feeds them.
     slope = tf.get_variable("slope", initializer=0.0)  # By its name, all workers share it.
     intercept = tf.get_variable("intercept", initializer=0.0)
     global_step = tf.train.get_or_create_global_step()  # Counts the updates of all workers.
@@ -38,8 +38,8 @@ with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=thi
     optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
     update = optimizer.minimize(loss, global_step=global_step)
 
-# ---- 3. The session: worker 0, the chief, initializes the variables. The others wait for that.
-# They connect only to the parameter server. So a worker may start late, or end before the others.
+# ---- 3. The session: worker 0, the chief, initializes the variables, and the others wait for it. A
+# session connects only to its worker and the ps. So a worker may start late, or end before others.
 is_chief = flags.task_index == 0
 config = tf.ConfigProto(device_filters=["/job:ps", this_worker])
 if not is_chief:  # MonitoredTrainingSession also waits, but it checks only every 30 seconds.

@@ -15,21 +15,21 @@ parser.add_argument("--epochs", type=int, default=5)
 parser.add_argument("--learning_rate", type=float, default=0.05)
 flags = parser.parse_args()
 
-# ---- 1. The group: torchrun's variables name the rank, the number of ranks, and rank 0's address.
+# ---- 1. The group: environment variables, set by torchrun, say who this is, and where rank 0 is.
 dist.init_process_group("gloo")  # It returns when all ranks are connected. Gloo works on CPUs.
 rank = dist.get_rank()
 
-# ---- 2. The data: the same seed, so the same examples on every rank. The sampler deals them out.
+# ---- 2. The data: the same seed, so the same examples on every rank.
 torch.manual_seed(0)
 inputs = 2 * torch.rand(8000, 1) - 1
 outputs = 3 * inputs + 2 + 0.1 * torch.randn(8000, 1)  # The line, and noise.
 examples = TensorDataset(inputs, outputs)
-sampler = DistributedSampler(examples)  # It knows the group: of two ranks, each gets half.
-batches = DataLoader(examples, batch_size=50, sampler=sampler)
+sampler = DistributedSampler(examples)  # It shuffles and deals: of two ranks, each gets half.
+batches = DataLoader(examples, batch_size=50, sampler=sampler)  # 50 for each rank
 
-# ---- 3. The model: each rank has a copy. All copies begin with the values of rank 0.
+# ---- 3. The model: each rank has a copy.
 line = torch.nn.Linear(1, 1)  # y = weight x + bias
-model = DistributedDataParallel(line)
+model = DistributedDataParallel(line)  # Rank 0 sends its values to all copies.
 loss_function = torch.nn.MSELoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=flags.learning_rate)
 
@@ -38,9 +38,9 @@ step = 0
 for epoch in range(flags.epochs):
     sampler.set_epoch(epoch)  # Another order in each epoch.
     for batch_inputs, batch_outputs in batches:
-        optimizer.zero_grad()  # `backward` adds to the gradients of the step before.
+        optimizer.zero_grad()  # Otherwise `backward` would add to the gradients of the last step.
         loss = loss_function(model(batch_inputs), batch_outputs)
-        loss.backward()  # When it returns, the gradients are the means of all ranks.
+        loss.backward()  # When it returns, the gradients are averaged over all ranks.
         optimizer.step()  # So each rank makes the same update, and all copies stay equal.
         step += 1
         if step % 50 == 0:  # Each rank prints the loss of its own batch.

@@ -78,7 +78,7 @@ with tf.device(setter):
 
     # ---- 6. Update: count, then apply. Counting returns the global step and adds one to it, on its
     # server, so no two steps of any workers get the same number; at `all_steps` it fails. It waits
-    # for the gradients: the staleness then includes the time in which they were computed.
+    # for the gradients, so that updates made while they were computed count as staleness.
     all_steps = flags.global_steps or flags.epochs * steps_per_epoch * num_workers
     with tf.control_dependencies(gradients), tf.device(global_step.device):
         step_before = tf.count_up_to(global_step, all_steps)
@@ -104,8 +104,8 @@ def test(**fields):
     return accuracy_now
 
 
-# ---- 8. The training. `ready` returns in all workers together, when the last one is ready. Only a
-# worker that `lab run --start` lets join later waits further, for its global step.
+# ---- 8. The training. `ready` returns in all workers at the same time, when the last is ready. A
+# worker that `lab run --start` lets join later also waits for its global step.
 recorder.ready(
     places(variables), learning_rate=base_rate, global_step=lambda: session.run(global_step)
 )

@@ -15,7 +15,8 @@ from chief import Chief
 from mnist_model import MODELS, MovingAverages, share_correct
 from placement import places, ps_strategy, server_config
 
-from lab.task.sdk import ProgramError, begin, load_mnist
+from lab.protocol.mnist import load_mnist
+from lab.task.sdk.program import ProgramError, begin
 
 # ---- 1. A cluster is a set of jobs, here `ps` and `worker`. A job has numbered tasks: each task is
 # a process with an address. The flags, or the variable TF_CONFIG, say which task this one is. The
@@ -136,7 +137,7 @@ def make_updates(count):
         session.run(close_tokens)  # Workers still get the tokens that are in it.
 
 
-# `ready` returns in all workers together, when the last one is ready.
+# `ready` returns in all workers at the same time, when the last is ready.
 recorder.ready(places(variables), learning_rate=base_rate)
 all_steps = flags.global_steps or flags.epochs * steps_per_epoch  # of all workers together
 local_step, global_step_now = 0, session.run(global_step)

@@ -87,7 +87,6 @@ with tf.Session(server.target, config=config) as session:
     while len(session.run(missing_variables)):
         time.sleep(0.2)
     recorder.ready(f"holds its gradients for {flags.pause:g} s")
-
     recorder.begin_training(flags)
     with finish.chief_leaves_last(session, recorder):
         for local_step, (batch_images, batch_labels) in enumerate(batches, start=1):
