@@ -16,10 +16,9 @@ _MODULES: Final = {
     "lab.protocol.volume.layout": ("LOST_CONTACT",),
     "lab.task.sdk.flags": ("experiment_flags", "parse", "task_flags"),
     "lab.task.sdk.interrupt": ("leave_on_interrupt",),
-    "lab.task.sdk.model": ("save_trained",),
     "lab.task.sdk.program": (
         *("ProgramError", "begin", "begin_task", "checkpoint_directory", "ended_tasks"),
-        *("make_directory", "report_failure", "run_directory"),
+        *("make_directory", "report_failure", "run_directory", "save_trained"),
     ),
     "lab.task.sdk.recorder": ("Recorder",),
 }

@@ -1,4 +1,4 @@
-"""A training program's interface to its run: directories, the start signal, failure reports."""
+"""A training program's interface to its run: its start, its directories, and how it fails."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -16,6 +17,7 @@ from typing import Final
 from lab.base.variables import LAB_RUN_DIR
 from lab.protocol.mnist import DataError
 from lab.protocol.records.error_line import first_message_line
+from lab.protocol.saved_model import Array, SavedModel, save_model
 from lab.protocol.volume.layout import LOST_CONTACT
 from lab.protocol.volume.status import read_status
 from lab.task import lazy_keras, request_ids
@@ -133,6 +135,30 @@ def make_directory(path: Path) -> None:
         raise ProgramError(
             f"{path}: cannot be created ({error.strerror})", "use a directory that you can write to"
         ) from error
+
+
+def save_trained(
+    flags: argparse.Namespace,
+    global_step: int,
+    parameters: Mapping[str, Array],
+    averages: Mapping[str, Array] | None = None,
+) -> None:
+    """Save a trained model in the run's directory, or in `--checkpoint_dir` without a run.
+
+    Args:
+        flags: The program's flags; `model` and `checkpoint_dir` are used if it has them.
+        global_step: The number of updates that the parameters received.
+        parameters: Parameters by name, float32 arrays.
+        averages: Moving averages of the parameters, by the same names.
+
+    Raises:
+        OSError: The directory is not writable, or the disk is full.
+    """
+    run = run_directory()
+    directory = run / "model" if run else getattr(flags, "checkpoint_dir", None)
+    if directory:
+        model = getattr(flags, "model", "softmax")
+        save_model(directory, SavedModel(model, global_step, parameters, averages or {}))
 
 
 def report_failure(recorder: Recorder, address: str = "") -> None:
