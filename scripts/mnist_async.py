@@ -1,7 +1,7 @@
 """MNIST with parameter servers, asynchronously: no worker waits for another.
 
 Shows: a worker reads the parameters, computes gradients from one batch, and applies them at once.
-Try to break: kill a worker, or slow it down. Is an update lost? The probe counts them.
+Try to break: kill a worker, or slow it down. Is an update lost? The probe counts those applied.
 
 The parameter servers (job ps) hold the variables. Between a worker's read and its update other
 workers may change the parameters; then its gradients are stale. `mnist_sync.py` is the same
@@ -29,17 +29,17 @@ cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts, "worker": flags.worker_hos
 server = tf.train.Server(cluster, flags.job_name, flags.task_index, config=server_config(flags))
 if flags.job_name == "ps":
     recorder.ready(f"serves at {server.target}")
-    server.join()  # It never returns: workers create and change variables here over the network.
+    server.join()  # It never returns. From now on workers create and change variables here.
 
 # ---- 3. The data: every worker has all images, and draws batches in its own order.
 mnist = load_mnist(flags.data_dir)
 batches = mnist.train.batches(flags.batch_size, [flags.seed, 1 + flags.task_index])
 steps_per_epoch = mnist.train.batches_per_epoch(flags.batch_size)
 
-# ---- 4. The graph. Up to section 7 nothing is computed: the lines only describe operations, and
-# `session.run` later computes those that it is asked for. Every worker builds the same graph. The
-# setter places variables on the parameter servers, and everything else on this worker. A variable
-# with the same name on the same server is one variable for all workers.
+# ---- 4. The graph. Down to section 7 nothing is computed: the lines describe operations, of which
+# `session.run` later runs the ones that it is asked for. Every worker builds this graph. The setter
+# places variables on the parameter servers, and everything else on this worker. A variable with the
+# same name on the same server is one variable for all workers.
 tf.disable_eager_execution()
 myself = f"/job:worker/task:{flags.task_index}"
 is_chief = flags.task_index == 0
@@ -51,13 +51,13 @@ with tf.device(setter):
     variables = {name: tf.get_variable(name, initializer=value) for name, value in initial_values}
     global_step = tf.get_variable("global_step", initializer=tf.constant(0, tf.int64))
     probe = tf.get_variable("probe", initializer=0.0)  # It counts the updates: see section 5.
-    # Inputs, which each `session.run` gets as its feed. None: a batch of any size.
+    # Inputs, fed by each `session.run`. None allows a batch of any size.
     images = tf.placeholder(tf.float32, [None, 784], "images")
     labels = tf.placeholder(tf.int32, [None], "labels")
 
-    # ---- 5. Read and compute. The global step is read first: every update that is counted from now
-    # on makes the gradients staler. Then each parameter is read once, so that all gradients are
-    # those of the same values. Operations in a block of control dependencies wait for the listed
+    # ---- 5. Read and compute. The global step is read first: the updates that others count after
+    # that are the staleness. Then each parameter is read once, so that all gradients of this
+    # step use the same values. Operations in a block of control dependencies wait for the listed
     # ones; all others run as soon as their inputs are there.
     step_at_read = global_step.read_value()
     with tf.control_dependencies([step_at_read]):
@@ -66,19 +66,19 @@ with tf.device(setter):
     loss = model.loss(logits, labels, parameters)
     accuracy = share_correct(logits, labels)
     gradients = tf.gradients(loss, list(parameters.values()))
-    # The rate of the model `mlp` decays every 600 steps; that of `softmax` stays (a decay of 1).
+    # In 600 steps the rate of `mlp` decays by a factor of 0.99; that of `softmax` is constant.
     rate = tf.train.exponential_decay(base_rate, step_at_read, 600, model.decay)
-    # With the lock, of two workers that update a variable at the same time one waits, and no update
-    # is lost.
+    # With locking, workers that update a variable at the same time take turns: no update is lost.
     optimizer = tf.train.GradientDescentOptimizer(rate, use_locking=True)
     # An update subtracts the gradient times the rate. So a gradient of -1 / rate adds one to the
     # probe, which at the end equals the number of updates that were applied.
     changes = [*zip(gradients, variables.values(), strict=True), (-1.0 / rate, probe)]
+    # `mlp` is also tested with moving averages of its parameters, which the chief keeps.
     averages = MovingAverages(model, variables, global_step, is_chief)
 
     # ---- 6. Update: count, then apply. Counting returns the global step and adds one to it, on its
-    # server, so no two steps of any workers get the same number; at `all_steps` it fails. It waits
-    # for the gradients, so that updates made while they were computed count as staleness.
+    # server, so every step of every worker gets a number of its own; at `all_steps` it fails. It
+    # waits for the gradients, so that updates made while they were computed count as staleness.
     all_steps = flags.global_steps or flags.epochs * steps_per_epoch * num_workers
     with tf.control_dependencies(gradients), tf.device(global_step.device):
         step_before = tf.count_up_to(global_step, all_steps)
@@ -88,8 +88,8 @@ with tf.device(setter):
 # ---- 7. The session. The chief, worker 0, gives all variables that the graph has by now their
 # first values, saves them from time to time, and leaves last. The other workers wait for it.
 chief = Chief(flags, recorder, averages, global_step=global_step, probe=probe)
-# A session runs on this worker's server, which sends each part of the graph to its task. With the
-# filters it talks to the parameter servers only, and does not wait for other workers.
+# A session runs on this worker's server, which sends each part of the graph to the task that runs
+# it. With the filters it needs only the parameter servers, and does not wait for other workers.
 config = tf.ConfigProto(device_filters=["/job:ps", myself])
 config.log_device_placement = flags.log_device_placement
 session = tf.Session(server.target, config=config)
@@ -110,7 +110,7 @@ recorder.ready(
     places(variables), learning_rate=base_rate, global_step=lambda: session.run(global_step)
 )
 own_steps = flags.epochs * steps_per_epoch
-if flags.global_steps or recorder.attempt:  # All workers, or a restarted one, go to `all_steps`.
+if flags.global_steps or recorder.attempt:  # Go on to `all_steps`; a restarted worker does, too.
     own_steps = math.inf
 local_step, global_step_now = 0, session.run(global_step)
 recorder.begin_training(flags, global_step_now, local_steps_per_epoch=steps_per_epoch)
@@ -131,7 +131,7 @@ with chief.leaves_last(session):
             test(local_step=local_step)
     own_accuracy = test()  # Other workers may still be training.
 
-# ---- 9. All workers have finished: the chief tests and saves the final parameters.
+# ---- 9. When all workers have finished, the chief tests and saves the final parameters.
 if is_chief:
     averages.test(session, recorder, images, labels, mnist.test)
     test(probe=round(float(session.run(probe))), message="final parameters")

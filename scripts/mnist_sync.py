@@ -4,7 +4,7 @@ Shows: a worker computes gradients from one batch, hands them in, and waits for 
 Try to break: slow a worker down, or use fewer gradients than workers. Who waits for whom?
 
 An update applies the mean of `--replicas_to_aggregate` gradients (by default one of each worker).
-The workers wait for it at a queue. `mnist_async.py` is the same program except for sections 1, 6
+The workers wait for it on a queue. `mnist_async.py` is the same program except for sections 1, 6
 and 8.
 """
 
@@ -30,17 +30,17 @@ cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts, "worker": flags.worker_hos
 server = tf.train.Server(cluster, flags.job_name, flags.task_index, config=server_config(flags))
 if flags.job_name == "ps":
     recorder.ready(f"serves at {server.target}")
-    server.join()  # It never returns: workers create and change variables here over the network.
+    server.join()  # It never returns. From now on workers create and change variables here.
 
 # ---- 3. The data: every worker has all images, and draws batches in its own order.
 mnist = load_mnist(flags.data_dir)
 batches = mnist.train.batches(flags.batch_size, [flags.seed, 1 + flags.task_index])
 steps_per_epoch = mnist.train.batches_per_epoch(flags.batch_size)
 
-# ---- 4. The graph. Up to section 7 nothing is computed: the lines only describe operations, and
-# `session.run` later computes those that it is asked for. Every worker builds the same graph. The
-# setter places variables on the parameter servers, and everything else on this worker. A variable
-# with the same name on the same server is one variable for all workers.
+# ---- 4. The graph. Down to section 7 nothing is computed: the lines describe operations, of which
+# `session.run` later runs the ones that it is asked for. Every worker builds this graph. The setter
+# places variables on the parameter servers, and everything else on this worker. A variable with the
+# same name on the same server is one variable for all workers.
 tf.disable_eager_execution()
 myself = f"/job:worker/task:{flags.task_index}"
 is_chief = flags.task_index == 0
@@ -52,13 +52,13 @@ with tf.device(setter):
     variables = {name: tf.get_variable(name, initializer=value) for name, value in initial_values}
     global_step = tf.get_variable("global_step", initializer=tf.constant(0, tf.int64))
     probe = tf.get_variable("probe", initializer=0.0)  # It counts the updates: see section 5.
-    # Inputs, which each `session.run` gets as its feed. None: a batch of any size.
+    # Inputs, fed by each `session.run`. None allows a batch of any size.
     images = tf.placeholder(tf.float32, [None, 784], "images")
     labels = tf.placeholder(tf.int32, [None], "labels")
 
-    # ---- 5. Read and compute. The global step is read first: every update that is counted from now
-    # on makes the gradients staler. Then each parameter is read once, so that all gradients are
-    # those of the same values. Operations in a block of control dependencies wait for the listed
+    # ---- 5. Read and compute. The global step is read first: the updates that others count after
+    # that are the staleness. Then each parameter is read once, so that all gradients of this
+    # step use the same values. Operations in a block of control dependencies wait for the listed
     # ones; all others run as soon as their inputs are there.
     step_at_read = global_step.read_value()
     with tf.control_dependencies([step_at_read]):
@@ -67,21 +67,21 @@ with tf.device(setter):
     loss = model.loss(logits, labels, parameters)
     accuracy = share_correct(logits, labels)
     gradients = tf.gradients(loss, list(parameters.values()))
-    # The rate of the model `mlp` decays every 600 steps; that of `softmax` stays (a decay of 1).
+    # In 600 steps the rate of `mlp` decays by a factor of 0.99; that of `softmax` is constant.
     rate = tf.train.exponential_decay(base_rate, step_at_read, 600, model.decay)
-    # With the lock, of two workers that update a variable at the same time one waits, and no update
-    # is lost.
+    # With locking, workers that update a variable at the same time take turns: no update is lost.
     optimizer = tf.train.GradientDescentOptimizer(rate, use_locking=True)
     # An update subtracts the gradient times the rate. So a gradient of -1 / rate adds one to the
     # probe, which at the end equals the number of updates that were applied.
     changes = [*zip(gradients, variables.values(), strict=True), (-1.0 / rate, probe)]
+    # `mlp` is also tested with moving averages of its parameters, which the chief keeps.
     averages = MovingAverages(model, variables, global_step, is_chief)
 
     # ---- 6. Update, in rounds. Each worker hands its gradients in: an accumulator on the parameter
     # server adds them up. When there are enough, the chief applies their mean, adds one to the
-    # global step, and puts that number into a queue: once for each worker, or for each gradient of
-    # a round if these are more. A worker that has handed in takes such a token and goes on. If
-    # there has been a further update when it hands in again, its gradients are dropped.
+    # global step, and puts that number into a queue: as many copies as there are workers, or
+    # gradients in an update if these are more. After handing in, a worker takes such a token and
+    # goes on. If there has been another update when it hands in again, its gradients are dropped.
     needed = flags.replicas_to_aggregate or num_workers
     sync_optimizer = tf.train.SyncReplicasOptimizer(
         optimizer,
@@ -96,7 +96,7 @@ with tf.device(setter):
     with tf.control_dependencies([token]):
         waited = tf.timestamp() - computed_at
 
-    # What the chief runs, again and again: wait for enough gradients, apply their mean, put tokens.
+    # What the chief runs for each update: wait for enough gradients, apply their mean, put tokens.
     runner = sync_optimizer.get_chief_queue_runner()
     (update,) = runner.enqueue_ops
     close_tokens = runner.close_op
@@ -107,8 +107,8 @@ with tf.device(setter):
 # ---- 7. The session. The chief, worker 0, gives all variables that the graph has by now their
 # first values, saves them from time to time, and leaves last. The other workers wait for it.
 chief = Chief(flags, recorder, averages, global_step=global_step, probe=probe)
-# A session runs on this worker's server, which sends each part of the graph to its task. With the
-# filters it talks to the parameter servers only, and does not wait for other workers.
+# A session runs on this worker's server, which sends each part of the graph to the task that runs
+# it. With the filters it needs only the parameter servers, and does not wait for other workers.
 config = tf.ConfigProto(device_filters=["/job:ps", myself])
 config.log_device_placement = flags.log_device_placement
 session = tf.Session(server.target, config=config)
@@ -125,10 +125,10 @@ def test(**fields):
 
 # ---- 8. The training. Besides its own steps, the chief makes the updates, in a thread.
 def make_updates(count):
-    """Make this number of updates; then close the queue of tokens, so that no worker waits at it.
+    """Make this number of updates; then close the queue of tokens, so that no worker waits for one.
 
     The usual way is the optimizer's `make_session_run_hook`. Its thread makes updates until the
-    chief's session ends, and a worker that is still waiting then gets no token.
+    chief's session ends, and a worker that is still waiting at that point gets no token.
     """
     try:
         for _ in range(count):
@@ -139,9 +139,9 @@ def make_updates(count):
 
 # `ready` returns in all workers at the same time, when the last is ready.
 recorder.ready(places(variables), learning_rate=base_rate)
-all_steps = flags.global_steps or flags.epochs * steps_per_epoch  # of all workers together
+all_steps = flags.global_steps or flags.epochs * steps_per_epoch  # Each uses all workers' batches.
 local_step, global_step_now = 0, session.run(global_step)
-session.run(sync_optimizer.local_step_init_op)  # Its "local step" is the worker's last token.
+session.run(sync_optimizer.local_step_init_op)  # The optimizer's own counters begin here, too.
 if is_chief:
     session.run([sync_optimizer.chief_init_op, first_tokens])
     updates = ThreadPoolExecutor().submit(make_updates, all_steps - global_step_now)
@@ -165,7 +165,7 @@ with chief.leaves_last(session):
         raise ProgramError(f"the chief stopped after update {steps_made}", "read its messages")
     own_accuracy = test()
 
-# ---- 9. All workers have finished: the chief tests and saves the final parameters.
+# ---- 9. When all workers have finished, the chief tests and saves the final parameters.
 if is_chief:
     averages.test(session, recorder, images, labels, mnist.test)
     test(probe=round(float(session.run(probe))), message="final parameters")
