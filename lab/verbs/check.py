@@ -1,7 +1,7 @@
 """`lab check [LESSON]`.
 
 The runs in the run store are checked, not what you say about them. Answers are kept in
-`answers.jsonl` in the run store. The exit code is 1 while a stage is not passed.
+`answers.jsonl` in the run store. The exit code is 1 while an answer is wrong.
 
 Examples:
     # the lessons, and how far you are
@@ -16,9 +16,10 @@ Examples:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, Final
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -40,6 +41,18 @@ _DONE = Text("✓", "green")
 _WRONG = Text("✗", "bold red")
 _OPEN = Text("·", "dim")
 
+ORDER: Final = (
+    *("hour", "tour", "hello", "async", "sync", "staleness", "stragglers", "how-many"),
+    *("linear", "placement", "model-parallel", "in-graph", "towers", "all-reduce"),
+    *("coordinator", "evaluator", "estimator", "horovod", "ddp", "fsdp", "local-sgd"),
+    *("torch-async", "jax-dp", "three-frameworks", "speed", "reproduce"),
+)
+"""The order in which to learn; lessons from outside follow by name."""
+
+
+def _place(name: str) -> tuple[int, str]:
+    return (ORDER.index(name) if name in ORDER else len(ORDER), name)
+
 
 def lessons_table(
     lessons: Mapping[str, Lesson], results: Mapping[str, Sequence[StageResult]]
@@ -54,11 +67,41 @@ def lessons_table(
     return found
 
 
-def lesson_page(name: str, lesson: Lesson, results: Sequence[StageResult]) -> Group:
-    """Return the stages of a lesson: what is done, and what to do next."""
+def lesson_page(
+    name: str, lesson: Lesson, results: Sequence[StageResult], shown: Collection[str] = ()
+) -> Group:
+    """Return the stages of a lesson: what is passed, what is wrong, and last what to do next.
+
+    Args:
+        name: The name of the lesson.
+        lesson: The lesson.
+        results: The results of its stages.
+        shown: The questions whose stages are shown in full, also if they are passed.
+    """
     facts = f"  {name}, {lesson.minutes} minutes{_origin(lesson, ', ')}"
-    title = Text.assemble((visible(lesson.title), "bold"), facts)
-    return Group(title, *(Group("", *_stage(name, each)) for each in results))
+    lines = [Text.assemble((visible(lesson.title), "bold"), facts)]
+    left = [each for each in results if not each.passed]
+    full = [each for each in results if _wrong(each) or _questions(each) & {*shown}]
+    if left and not any(map(_wrong, full)):
+        full += [each for each in left[:1] if each not in full]
+    for mark, before, stages in (
+        (_DONE, " ", [each for each in results if each not in left and each not in full]),
+        (_OPEN, " later: ", [each for each in left if each not in full]),
+    ):
+        if stages:
+            lines.append(Text.assemble(mark, before, ", ".join(each.stage for each in stages)))
+    blocks = [Group("", *_stage(name, each)) for each in full]
+    end = () if left else ("", Text("all stages are passed", "green"))
+    return Group(*lines, *blocks, *end)
+
+
+def _questions(result: StageResult) -> set[str]:
+    return {reply.question for reply in result.replies}
+
+
+def _wrong(result: StageResult) -> list[str]:
+    """Return the questions of a stage whose answers are wrong."""
+    return [reply.question for reply in result.replies if reply.right is False]
 
 
 def _origin(lesson: Lesson, begin: str) -> str:
@@ -66,8 +109,7 @@ def _origin(lesson: Lesson, begin: str) -> str:
 
 
 def _stage(lesson: str, result: StageResult) -> Iterator[Padding | Text]:
-    wrong = any(reply.right is False for reply in result.replies)
-    mark = _DONE if result.passed else _WRONG if wrong else _OPEN
+    mark = _DONE if result.passed else _WRONG if _wrong(result) else _OPEN
     runs = "  ".join(map(visible, dict.fromkeys(result.runs.values())))
     yield Text.assemble(mark, " ", (result.stage, "bold"), "  ", (runs, "dim"))
     yield Padding(Text(visible(result.text)), (0, 0, 0, 2), expand=False)
@@ -99,30 +141,26 @@ class Checked(Tabular):
         lessons: The lessons, by name.
         results: The results of their stages.
         key: Whether they have the right answers, instead of checking yours.
+        answered: The questions that were answered now.
     """
 
     name: str | None
     lessons: Mapping[str, Lesson]
     results: Mapping[str, Sequence[StageResult]]
     key: bool = False
-
-    @property
-    def left(self) -> list[str]:
-        """The stages that are not passed, of a lesson that is named."""
-        found = self.results[self.name] if self.name is not None else ()
-        return [each.stage for each in found if not each.passed]
+    answered: Collection[str] = ()
 
     def check(self) -> None:
-        """Check that no stage is left.
+        """Check that no answer is wrong.
 
         Raises:
-            LabError: A stage of the named lesson is not passed.
+            LabError: An answer to a question of the named lesson is.
         """
-        if self.name is not None and self.left and not self.key:
+        if self.name is None or self.key:
+            return
+        if wrong := [name for each in self.results[self.name] for name in _wrong(each)]:
             raise LabError(
-                f"{self.name}: {len(self.left)} of {len(self.results[self.name])} stages are not"
-                " passed",
-                f"next: {self.left[0]}",
+                f"{self.name}: not the answer to {', '.join(wrong)}", "see the hints above"
             )
 
     def to_json(self) -> dict[str, Any]:
@@ -143,7 +181,9 @@ class Checked(Tabular):
     def _shown(self) -> Sequence[RenderableType]:
         if self.name is None:
             return [lessons_table(self.lessons, self.results)]
-        return [lesson_page(self.name, self.lessons[self.name], self.results[self.name])]
+        lesson, results = self.lessons[self.name], self.results[self.name]
+        every = {name for each in results for name in _questions(each)}
+        return [lesson_page(self.name, lesson, results, every if self.key else self.answered)]
 
 
 @verb
@@ -163,20 +203,24 @@ def check(
         InputError: There is no such lesson or question.
     """
     given = locals()
+    answers: Mapping[str, str] = {}
     store = runs_path(runs_dir)
     if lesson is None:
         if answer or key:
             raise InputError("--answer and --key need a lesson", "see `lab check`")
-        lessons = load_lessons()
+        found = load_lessons()
+        lessons = {name: found[name] for name in sorted(found, key=_place)}
     else:
         lessons = {lesson: load_lesson(lesson)}
         if answer:
-            add_answers(store, lesson, _answers(lessons[lesson], given["answer"]))
+            answers = _answers(lessons[lesson], given["answer"])
+            _check_runs(lessons[lesson], store, answers)
+            add_answers(store, lesson, answers)
     evidence = Evidence.read(store)
     results = {name: check_lesson(name, each, evidence, key=key) for name, each in lessons.items()}
     if lesson is not None and not key:
         note_passed(store, lesson, [each.passed for each in results[lesson]])
-    return Checked(lesson, lessons, results, key)
+    return Checked(lesson, lessons, results, key, answers.keys())
 
 
 def _answers(lesson: Lesson, given: tuple[str, ...]) -> dict[str, str]:
@@ -200,6 +244,19 @@ def _answers(lesson: Lesson, given: tuple[str, ...]) -> dict[str, str]:
             )
         found[name] = text.strip()
     return found
+
+
+def _check_runs(lesson: Lesson, store: Path, answers: Mapping[str, str]) -> None:
+    """Check that the runs that the answers are about have ended.
+
+    Raises:
+        InputError: One is missing.
+    """
+    results = check_lesson("", lesson, Evidence.read(store))
+    for result in results:
+        asked = [reply.question for reply in result.replies if reply.question in answers]
+        if asked and not result.runs:
+            raise InputError(f"{asked[0]} cannot be answered yet", result.hint)
 
 
 def _as_json(result: StageResult) -> dict[str, object]:

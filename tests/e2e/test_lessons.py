@@ -30,7 +30,7 @@ def test_the_stages_of_the_hour_are_passed_by_their_commands_and_right_answers(
     lab(tmp_path, "restore", "hour", "killed")
     out, _ = lab(tmp_path, "show", "last", "--json")
     runs["killed"] = json.loads(out)
-    stages = check(code=1)
+    stages = check(code=0)
     assert [each["hint"] for each in stages.values()] == [""] * 5
     assert not any(each["passed"] for each in stages.values())
     rates = [runs[each]["steps_per_s"] for each in ("slow", "sync")]

@@ -357,7 +357,7 @@ def test_two_directories_with_the_same_name_are_up_at_once(kind: str, project: P
 def test_the_example_course_works_up_to_its_last_answer(tmp_path: Path) -> None:
     lab(tmp_path, "init", "--course", "--gpus", "none")
     lab(tmp_path, "run", "points", "--points", "100", *LOCAL)
-    assert "✓ few" in lab(tmp_path, "check", "points", "--answer", "workers=3", code=1)[0]
+    assert "✓ few" in lab(tmp_path, "check", "points", "--answer", "workers=3")[0]
     lab(tmp_path, "restore", "points", "many")
     lab(tmp_path, "check", "points", "--answer", "error=0.1", code=1)
     assert "✓ many" in lab(tmp_path, "check", "points", "--answer", "error=0.00085")[0]

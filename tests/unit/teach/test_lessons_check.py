@@ -40,7 +40,7 @@ from lab.teach.lessons.check import (
 )
 from lab.teach.lessons.lesson import Lesson, Stage, load_lesson, load_lessons
 from lab.verbs import restore
-from lab.verbs.check import lesson_page
+from lab.verbs.check import ORDER, lesson_page
 from lab.verbs.restore import command, missing_stages, restore_files
 from tests.support.cli import Cli
 from tests.support.commands import ROOT
@@ -255,7 +255,8 @@ def test_the_page_of_the_key_shows_a_lesson(capsys: pytest.CaptureFixture[str]) 
             for at, (name, run) in enumerate(runs_of("stragglers", stage).items())
         }
         stages.append(check_stage(stage, by_experiment(stage, runs), None))
-    show(lesson_page("stragglers", lesson, stages))
+    questions = [question.name for stage in lesson.stages for question in stage.questions]
+    show(lesson_page("stragglers", lesson, stages, questions))
     printed = capsys.readouterr().out
     assert_shows("docs/tutorials/exercises/key.md", "Stragglers", printed, figures=False)
 
@@ -366,14 +367,45 @@ def test_a_key_with_text_of_a_run_is_shown_safely(capsys: pytest.CaptureFixture[
     assert "\x1b" not in capsys.readouterr().out
 
 
-def test_a_stage_that_is_not_tried_is_not_marked_as_wrong(
+DONE = StageResult("done", "t", {"run": "r"}, "", [Reply("q", "?", "1", True, "n")])
+OPEN, LATER = (StageResult(name, "t", {}, f"no run of {name}.") for name in ("open", "later"))
+WRONG = StageResult("wrong", "t", {"run": "r"}, "", [Reply("q", "?", "2", False, "n")])
+
+
+@pytest.mark.parametrize(
+    ("results", "shown", "lines"),
+    [
+        (
+            *([DONE, OPEN, LATER], []),
+            ["✓ done", "· later: later", "· open", "  t", "  → no run of open."],
+        ),
+        ([OPEN, WRONG], [], ["· later: open", "✗ wrong  r", "  t", "  ✗ ?", "  2: n"]),
+        ([DONE], [], ["✓ done", "all stages are passed"]),
+        ([DONE], ["q"], ["✓ done  r", "  t", "  ✓ ?", "  1: n", "all stages are passed"]),
+    ],
+)
+def test_a_page_ends_with_what_is_wrong_or_else_with_what_is_next(
+    results: list[StageResult],
+    shown: list[str],
+    lines: list[str],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    untried = StageResult("s", "t", {"run": "r"}, "No run had a slow worker.")
-    wrong = StageResult("w", "t", {"run": "r"}, "", [Reply("q", "?", "1", False, "n")])
-    show(lesson_page("hour", load_lesson("hour"), [untried, wrong]))
-    lines = capsys.readouterr().out.splitlines()
-    assert [line[0] for line in lines if line[2:5] in ("s  ", "w  ")] == ["·", "✗"]
+    show(lesson_page("hour", load_lesson("hour"), results, shown))
+    _, *printed = [line.rstrip() for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert [line.replace("    ", "  ") for line in printed] == lines
+
+
+def test_an_answer_before_its_run_is_refused(tmp_path: Path, cli: Cli) -> None:
+    line = ["check", "hour", "--answer", "updates=1650", "--runs-dir", str(tmp_path)]
+    err = cli(*line, code=2).err
+    assert err.startswith("error: updates cannot be answered yet; no run of async has ended yet: ")
+    assert not (tmp_path / FILE).exists()
+
+
+def test_the_lessons_are_listed_in_the_order_of_learning(cli: Cli) -> None:
+    names = [line.split()[0] for line in cli("check").out.splitlines()[2:]]
+    assert names[:4] == ["hour", "tour", "hello", "async"]
+    assert {*names} == {*ORDER} == {*load_lessons()}
 
 
 def test_the_dots_of_a_page_are_no_answer(tmp_path: Path, cli: Cli) -> None:
