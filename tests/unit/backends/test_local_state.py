@@ -64,8 +64,9 @@ def test_gpus_are_pinned_by_variables() -> None:
 
 def test_servers_are_made_with_the_gpu_options() -> None:
     """A session's options would be too late: the server has made its devices by then."""
-    scripts = [path.read_text() for path in (ROOT / "scripts").glob("*.py")]
-    with_server = [text for text in scripts if "tf.train.Server(" in text]
+    scripts = {path.name: path.read_text() for path in (ROOT / "scripts").glob("*.py")}
+    del scripts["first_async.py"]  # the first program of a reader has no options
+    with_server = [text for text in scripts.values() if "tf.train.Server(" in text]
     assert len(with_server) > 5
     assert all("flags.task_index, config=server_config(flags))" in text for text in with_server)
 
