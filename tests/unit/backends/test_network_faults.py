@@ -68,6 +68,16 @@ def test_network_faults_start_when_due(
     assert notices == []
 
 
+def test_a_network_fault_without_a_time_waits_for_the_first_step(
+    environment: FakeEnvironment,
+) -> None:
+    faulting = NetworkFaults(environment, "r1", ["cut:5s tf2"])
+    faulting.tick(None)
+    assert environment.disturbed == []
+    faulting.tick(1)
+    wait_for(lambda: environment.disturbed == [("tf2", "cut:5s")], "the fault")
+
+
 def test_an_active_fault_is_reported_without_a_record(
     environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch, notices: list[str]
 ) -> None:

@@ -305,6 +305,19 @@ def test_a_restarted_agent_counts_times_from_the_start_of_the_run(
     assert stage.wait_state("worker-0", state, within_s=30).reason == reason
 
 
+def test_a_fault_without_a_time_waits_for_the_first_step(stage: Stage, tmp_path: Path) -> None:
+    go, step = tmp_path / "go", STEP.replace("seq=1", "seq=1 local_step=1 global_step=1")
+    waits = (
+        f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists(): time.sleep(0.01)\n"
+    )
+    submitted(stage, START + waits + step + FOREVER, faults=("kill worker-0",))
+    stage.wait_for_looks("worker-0")
+    assert stage.status("worker-0").state is State.READY
+    go.touch()
+    status = stage.wait_state("worker-0", State.FAILED)
+    assert status.reason == "killed by SIGKILL (the injected fault `kill worker-0`)"
+
+
 def test_closed_stdin(stage: Stage) -> None:
     reading, writing = os.pipe()
     environ = stage.environ("worker-0")

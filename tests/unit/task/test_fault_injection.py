@@ -135,7 +135,7 @@ def test_network_faults_of_the_client_are_recorded(
     assert faulty.step(None, 1.0, None, trains=True) == []
     control.inject_fault(volume, "r1", "cut:5s tf2")
     assert faulty.current_fault == ""
-    assert faulty.step(None, 1.0, None, trains=True) == ["fault: cut:5s tf2"]
+    assert faulty.step(None, 1.0, None, trains=False) == ["fault: cut:5s tf2"]
     clock.now += 4.9
     assert faulty.step(None, 6.0, None, trains=True) == []
     assert faulty.current_fault == "is under the fault cut:5s tf2"
