@@ -39,7 +39,11 @@ def project(tmp_path: Path) -> Iterator[Project]:
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 @pytest.mark.parametrize(
-    ("experiment", "program"), [("multiworker", "all_reduce"), ("horovod", "horovod_ring")]
+    ("experiment", "program"),
+    [
+        ("multiworker", "all_reduce"),
+        pytest.param("horovod", "horovod_ring", marks=pytest.mark.heritage),
+    ],
 )
 def test_all_ranks_together_use_each_image_once_an_epoch(
     project: Project, experiment: str, program: str, ranks: int

@@ -106,6 +106,7 @@ GROUPS: Final[Mapping[str, Group]] = {
                 "tests/e2e/test_then_and_now.py",
                 "tests/e2e/test_tf1_*.py",
             ),
+            shares=("tests/e2e/test_passes.py",),
             owns=("lab/task/tf1/*", "scripts/estimator.py"),
             packages=("horovod",),
             files=(
