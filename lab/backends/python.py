@@ -25,7 +25,7 @@ _PACKAGES = (*chain.from_iterable(spec.packages for spec in FRAMEWORKS.values())
 
 def missing_runtimes() -> str | None:
     """Return why processes can run no framework here, with a hint; None if they can."""
-    reasons = [_missing(runtime, Path.cwd()) for runtime in RUNTIMES.values()]
+    reasons = [missing_runtime(runtime, Path.cwd()) for runtime in RUNTIMES.values()]
     return None if None in reasons else reasons[0]
 
 
@@ -36,10 +36,11 @@ def python_of(plan: Plan, root: Path) -> str:
 
 def missing_python(plan: Plan, root: Path) -> str | None:
     """Return why no Python with the plan's runtime is here, with a hint; None if one is."""
-    return _missing(RUNTIMES[plan.runtime], root)
+    return missing_runtime(RUNTIMES[plan.runtime], root)
 
 
-def _missing(runtime: Runtime, root: Path) -> str | None:
+def missing_runtime(runtime: Runtime, root: Path) -> str | None:
+    """Return why no Python with a runtime is here, with a hint; None if one is."""
     if runtime.python(root) is not None:
         return None
     if runtime.environment and CLONE is not None:

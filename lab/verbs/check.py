@@ -1,13 +1,16 @@
 """`lab check [LESSON]`.
 
-The runs in the run store are checked, not what you say about them. Answers are kept in
-`answers.jsonl` in the run store. The exit code is 1 while an answer is wrong.
+The runs in the run store are checked, not what you say about them. Where you write a program, its
+tests run, for at most a minute. Answers are kept in `answers.jsonl` in the run store. The exit code
+is 1 while an answer is wrong or a test fails.
 
 Examples:
     # the lessons, and how far you are
     lab check
     # the stages of a lesson: what is done, and what is next
     lab check async
+    # before the run, say what you expect
+    lab check async --predict updates=2750
     # answer a question of it
     lab check async --answer updates=8250
     # for a teacher: the right answers, computed from your runs, with their tolerance
@@ -30,8 +33,10 @@ from lab.base.errors import InputError, LabError
 from lab.base.options import Argument, RepeatedFlag, Switch, verb
 from lab.base.tables import table_of
 from lab.base.text import suggestion, visible
+from lab.checks.code import run_tests
+from lab.cluster.project import default_root
 from lab.runner.store.directory import runs_path
-from lab.teach.lessons.answers import add_answers, note_passed
+from lab.teach.lessons.answers import add_answers, note_passed, predicted, tests_of
 from lab.teach.lessons.check import Evidence, Reply, StageResult, check_lesson
 from lab.teach.lessons.lesson import Lesson, load_lesson, load_lessons
 from lab.verbs.common_options import RunsDir
@@ -117,16 +122,19 @@ def _stage(lesson: str, result: StageResult) -> Iterator[Padding | Text]:
         yield Padding(
             Text.assemble("→ ", (visible(result.hint), "yellow")), (0, 0, 0, 2), expand=False
         )
-        return
+    flag = "predict" if result.hint else "answer"
     for reply in result.replies:
-        yield Padding(_reply(lesson, reply), (0, 0, 0, 2), expand=False)
+        yield Padding(_reply(lesson, reply, flag), (0, 0, 0, 2), expand=False)
 
 
-def _reply(lesson: str, reply: Reply) -> Text:
+def _reply(lesson: str, reply: Reply, flag: str) -> Text:
+    """Return a question, with the answer or the flag of `lab check` that gives one."""
     mark = _OPEN if reply.given is None else _DONE if reply.right else _WRONG
     line = Text.assemble(mark, " ", visible(reply.text), "\n  ")
+    if reply.predicted is not None:
+        line.append(f"you predicted {visible(reply.predicted)}\n  ", "cyan")
     if reply.given is None:
-        return line.append(f"lab check {lesson} --answer {reply.question}=…", "dim")
+        return line.append(f"lab check {lesson} --{flag} {reply.question}=…", "dim")
     return line.append(f"{visible(reply.given)}: ").append(
         visible(reply.note), "green" if reply.right else "yellow"
     )
@@ -154,14 +162,12 @@ class Checked(Tabular):
         """Check that no answer is wrong.
 
         Raises:
-            LabError: An answer to a question of the named lesson is.
+            LabError: An answer to a question of the named lesson is, or a test fails.
         """
         if self.name is None or self.key:
             return
         if wrong := [name for each in self.results[self.name] for name in _wrong(each)]:
-            raise LabError(
-                f"{self.name}: not the answer to {', '.join(wrong)}", "see the hints above"
-            )
+            raise LabError(f"{self.name}: not right: {', '.join(wrong)}", "see the hints above")
 
     def to_json(self) -> dict[str, Any]:
         """Return all of it as a JSON value."""
@@ -194,6 +200,10 @@ def check(
         Mapping[str, object] | Sequence[str],
         RepeatedFlag("answer a question of the lesson", shows="QUESTION=VALUE"),
     ] = (),
+    predict: Annotated[
+        Mapping[str, object] | Sequence[str],
+        RepeatedFlag("say before the run what the answer will be", shows="QUESTION=VALUE"),
+    ] = (),
     key: Annotated[bool, Switch("print the right answers instead of checking yours")] = False,
     runs_dir: RunsDir = None,
 ) -> Checked:
@@ -203,28 +213,35 @@ def check(
         InputError: There is no such lesson or question.
     """
     given = locals()
-    answers: Mapping[str, str] = {}
+    typed: dict[str, str] = {}
     store = runs_path(runs_dir)
     if lesson is None:
-        if answer or key:
-            raise InputError("--answer and --key need a lesson", "see `lab check`")
+        if answer or predict or key:
+            raise InputError("--answer, --predict and --key need a lesson", "see `lab check`")
         found = load_lessons()
         lessons = {name: found[name] for name in sorted(found, key=_place)}
     else:
         lessons = {lesson: load_lesson(lesson)}
-        if answer:
-            answers = _answers(lessons[lesson], given["answer"])
-            _check_runs(lessons[lesson], store, answers)
-            add_answers(store, lesson, answers)
+        for flag in ("answer", "predict"):
+            if given[flag]:
+                new = _typed(lessons[lesson], flag, given[flag])
+                _check_runs(lessons[lesson], store, flag, new)
+                kept = predicted if flag == "predict" else str
+                add_answers(store, lesson, {kept(name): text for name, text in new.items()})
+                typed |= new
+        stages = [] if key else [each for each in lessons[lesson].stages if each.code]
+        said = {tests_of(each.name): run_tests(each.code, default_root()) for each in stages}
+        if said:
+            add_answers(store, lesson, said)
     evidence = Evidence.read(store)
     results = {name: check_lesson(name, each, evidence, key=key) for name, each in lessons.items()}
     if lesson is not None and not key:
         note_passed(store, lesson, [each.passed for each in results[lesson]])
-    return Checked(lesson, lessons, results, key, answers.keys())
+    return Checked(lesson, lessons, results, key, typed.keys())
 
 
-def _answers(lesson: Lesson, given: tuple[str, ...]) -> dict[str, str]:
-    """Return the answers by question.
+def _typed(lesson: Lesson, flag: str, given: tuple[str, ...]) -> dict[str, str]:
+    """Return the answers or predictions by question.
 
     Raises:
         InputError: One of them is no answer to a question of the lesson.
@@ -234,9 +251,9 @@ def _answers(lesson: Lesson, given: tuple[str, ...]) -> dict[str, str]:
     for each in given:
         name, equals, text = each.partition("=")
         if not equals or not text.strip():
-            raise InputError(f"--answer {each!r}", "write QUESTION=VALUE, as in updates=8250")
+            raise InputError(f"--{flag} {each!r}", "write QUESTION=VALUE, as in updates=8250")
         if text.strip() == "…":
-            raise InputError(f"--answer {each} has no answer", "write it in place of `…`")
+            raise InputError(f"--{flag} {each} has no value", "write it in place of `…`")
         if name not in names:
             hint = suggestion(name, names)
             raise InputError(
@@ -246,17 +263,19 @@ def _answers(lesson: Lesson, given: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def _check_runs(lesson: Lesson, store: Path, answers: Mapping[str, str]) -> None:
-    """Check that the runs that the answers are about have ended.
+def _check_runs(lesson: Lesson, store: Path, flag: str, typed: Collection[str]) -> None:
+    """Check that an answer comes after the runs that it is about, and a prediction before.
 
     Raises:
-        InputError: One is missing.
+        InputError: It does not.
     """
-    results = check_lesson("", lesson, Evidence.read(store))
-    for result in results:
-        asked = [reply.question for reply in result.replies if reply.question in answers]
-        if asked and not result.runs:
+    for result in check_lesson("", lesson, Evidence.read(store)):
+        asked = [name for name in typed if name in _questions(result)]
+        if asked and flag == "answer" and not result.runs:
             raise InputError(f"{asked[0]} cannot be answered yet", result.hint)
+        if asked and flag == "predict" and not result.hint:
+            what = f"{asked[0]} cannot be predicted: {', '.join(result.runs.values())} has ended"
+            raise InputError(what, f"answer it with `--answer {asked[0]}=…`")
 
 
 def _as_json(result: StageResult) -> dict[str, object]:

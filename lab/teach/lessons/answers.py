@@ -1,7 +1,8 @@
 """Lessons in a run store: the answers that a student typed, and the stages that passed.
 
-`answers.jsonl` has a line for each answer. `passed.json` has the result of the newest `lab check`,
-for the status of a class, which must be quick. The gradebook computes everything again.
+`answers.jsonl` has a line for each answer, for each prediction, and for what the tests of a program
+said. `passed.json` has the result of the newest `lab check`, for the status of a class, which must
+be quick. The gradebook computes everything again, except for the tests.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from typing import Annotated, Final
 import msgspec
 
 from lab.base.errors import InputError, LabError
-from lab.base.text import LONGEST, visible
+from lab.base.text import LONGEST_REASON, visible
 from lab.protocol.volume.files import open_regular, read_regular, write_atomically
 
 FILE: Final = "answers.jsonl"
 _PASSED: Final = "passed.json"
 _MOST_BYTES: Final = 10_000_000
-_Text = Annotated[str, msgspec.Meta(max_length=LONGEST)]
+_Text = Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=99)]
 _Lesson = Annotated[str, msgspec.Meta(max_length=32)]
 
@@ -36,7 +37,7 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         time_unix: When it was typed, in seconds since the epoch.
         lesson: The lesson.
-        question: The question's name.
+        question: The question's name; or that of `predicted`, or of `tests_of`.
         text: The answer as it was typed.
     """
 
@@ -44,6 +45,16 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lesson: _Text
     question: _Text
     text: _Text
+
+
+def predicted(question: str) -> str:
+    """Return the name under which the prediction of an answer is kept."""
+    return f"{question} predicted"
+
+
+def tests_of(stage: str) -> str:
+    """Return the name under which the result of a stage's tests is kept."""
+    return f"tests of {stage}"
 
 
 def add_answers(store: Path, lesson: str, answers: dict[str, str]) -> None:
@@ -56,8 +67,8 @@ def add_answers(store: Path, lesson: str, answers: dict[str, str]) -> None:
     lines = b"\n"  # a full disk may have cut off the last line
     for question, text in answers.items():
         safe = visible(text)
-        if len(safe) > LONGEST:
-            raise InputError(f"the answer to {question} is longer than {LONGEST} characters")
+        if len(safe) > LONGEST_REASON:
+            raise InputError(f"the answer to {question} is longer than {LONGEST_REASON} characters")
         lines += msgspec.json.encode(Answer(time.time(), lesson, question, safe)) + b"\n"
     store.mkdir(parents=True, exist_ok=True)
     # A link or a pipe without a reader is an error, instead of being followed or waited for.

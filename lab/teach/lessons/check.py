@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice, product, takewhile
 from pathlib import Path
@@ -20,7 +20,14 @@ from lab.runner.store.run_info import RunInfo
 from lab.runner.store.settings import options_of
 from lab.runner.store.summarize import sum_up
 from lab.runner.store.summary import NO_STEP_MET, Summary
-from lab.teach.lessons.answers import FILE, Answer, newest, read_answers
+from lab.teach.lessons.answers import (
+    FILE,
+    Answer,
+    newest,
+    predicted,
+    read_answers,
+    tests_of,
+)
 from lab.teach.lessons.lesson import Condition, Lesson, Operand, Question, Stage, Value
 
 _MOST_RUNS: Final = 30
@@ -47,6 +54,7 @@ class Reply:
         given: The answer as the student typed it; None before an answer.
         right: Whether it is right; None without an answer, or without the runs.
         note: The hint for a wrong answer, or why a right one is right.
+        predicted: What the student said before the run; None: nothing.
     """
 
     question: str
@@ -54,6 +62,7 @@ class Reply:
     given: str | None
     right: bool | None
     note: str = ""
+    predicted: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +175,8 @@ def check_stage(
         measured: The runs by experiment, the newest first.
         answers: The answers by question; None to reply with the right ones.
     """
+    if stage.code:
+        return _code_result(stage, answers)
     runs, hint = _best_runs(stage, measured)
     replies = []
     for question in stage.questions:
@@ -178,8 +189,24 @@ def check_stage(
         else:
             text = None if answer is None else short(answer.text)
             replies.append(Reply(question.name, question.text, text, None))
+        if before := (answers or {}).get(predicted(question.name)):
+            replies[-1] = replace(replies[-1], predicted=short(before.text))
     ids = {name: run.info.run_id for name, run in runs.items()}
     return StageResult(stage.name, stage.text, ids, hint, replies)
+
+
+def _code_result(stage: Stage, answers: Mapping[str, Answer] | None) -> StageResult:
+    """Return what the tests of a stage's program said last; the key has no answer to them."""
+    if answers is None:
+        return StageResult(stage.name, stage.text)
+    said = answers.get(tests_of(stage.name))
+    if said is None:
+        return StageResult(stage.name, stage.text, hint="its tests have not run yet")
+    count, _, hint = said.text.partition(": ")
+    if count == "gap":
+        return StageResult(stage.name, stage.text, hint=f"not written yet: {hint}")
+    reply = Reply("tests", "How many tests pass?", count, not hint, hint or "all")
+    return StageResult(stage.name, stage.text, replies=[reply])
 
 
 def _meant(

@@ -160,14 +160,17 @@ class Stage(_Part, frozen=True, kw_only=True):
         text: What to do.
         runs: The runs that it needs: a name to the experiment.
         command: A command that makes its newest run, shown if there is none.
+        code: Instead of both: the experiment whose program the student writes. The unit tests of
+            `PROGRAM.py` are beside it, in `PROGRAM_tests.py`.
         holds: What must hold of these runs; the first that does not hold gives the hint.
         questions: The questions.
     """
 
     name: _Name
     text: _Text
-    runs: Annotated[Mapping[str, str], msgspec.Meta(min_length=1)]
-    command: Annotated[str, msgspec.Meta(pattern="^lab (run|sweep|reproduce) ")]
+    runs: Annotated[Mapping[str, str], msgspec.Meta(min_length=1)] = {}
+    command: Annotated[str, msgspec.Meta(pattern="^lab (run|sweep|reproduce) ")] = ""
+    code: str = ""
     holds: tuple[Condition, ...] = ()
     questions: tuple[Question, ...] = ()
 
@@ -177,6 +180,8 @@ class Stage(_Part, frozen=True, kw_only=True):
         Raises:
             ValueError: One is not.
         """
+        if (self.code != "") == bool(self.runs and self.command):
+            raise ValueError("a stage has `runs` and a `command`, or `code`")
         shlex.split(self.command)
         for name in _runs_in((self.holds, self.questions)):
             if name not in self.runs:
@@ -240,10 +245,12 @@ def _problems(known: Collection[str], read: Lesson) -> Iterator[Problem]:
             if (kind, name) in seen:
                 yield Problem((*place, "name"), f"there is another {kind} {name}")
             seen.add((kind, name))
-        for run, name in stage.runs.items():
+        code = [("code", stage.code)] if stage.code else []
+        for at, name in (*stage.runs.items(), *code):
             if name not in known:
-                at, what = ("stages", number, "runs", run), f"there is no experiment {name}"
-                yield Problem(at, what, misspelt=name, candidates=list(known))
+                key = (*stages, at) if code else (*stages, "runs", at)
+                what = f"there is no experiment {name}"
+                yield Problem(key, what, misspelt=name, candidates=list(known))
 
 
 def outside_lessons(root: Path) -> dict[str, Lesson]:

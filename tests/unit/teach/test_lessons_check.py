@@ -345,8 +345,8 @@ def test_answers_are_kept_safely_and_the_newest_counts(tmp_path: Path) -> None:
     found = newest(read_answers(tmp_path / FILE), "hour")
     texts = {name: each.text for name, each in found.items()}
     assert texts == {"updates": r"3\udcff\x1b[2J", "share": "0.5"}
-    with pytest.raises(InputError, match="longer than 200"):
-        add_answers(tmp_path, "hour", {"share": "x" * 201})
+    with pytest.raises(InputError, match="longer than 500"):
+        add_answers(tmp_path, "hour", {"share": "x" * 501})
 
 
 @pytest.mark.timeout(20)
@@ -400,6 +400,36 @@ def test_an_answer_before_its_run_is_refused(tmp_path: Path, cli: Cli) -> None:
     err = cli(*line, code=2).err
     assert err.startswith("error: updates cannot be answered yet; no run of async has ended yet: ")
     assert not (tmp_path / FILE).exists()
+
+
+def test_a_prediction_comes_before_the_run_and_stands_beside_the_answer(
+    tmp_path: Path, cli: Cli
+) -> None:
+    lines = "check", "async", "--runs-dir", str(tmp_path)
+    assert "--predict updates=…" in cli(*lines).out
+    assert "you predicted 100" in cli(*lines, "--predict", "updates=100").out
+    make(tmp_path, "r1", experiment="async", hyperparameters={"epochs": 1})
+    asked = check_stage(stage_of("async", "train"), {"async": [measured()]}, {})
+    assert asked.replies[0].predicted is None
+    answers = newest(read_answers(tmp_path / FILE), "async") | typed({"updates": "8250"}, 9e9)
+    (reply, *_) = check_stage(stage_of("async", "train"), {"async": [measured()]}, answers).replies
+    assert (reply.given, reply.predicted) == ("8250", "100")
+
+
+def stage_of_code(answers: Mapping[str, Answer] | None) -> StageResult:
+    return check_stage(Stage(name="code", text="t", code="async"), {}, answers)
+
+
+def test_a_stage_of_code_is_what_its_tests_said_last() -> None:
+    said = partial(lambda text: stage_of_code(typed({"tests of code": text})))
+    assert stage_of_code({}).hint == "its tests have not run yet"
+    assert said("gap: gap 1").hint == "not written yet: gap 1"
+    failed = said("1 of 2: a: b")
+    (reply,) = failed.replies
+    assert (reply.given, reply.right, reply.note) == ("1 of 2", False, "a: b")
+    assert not failed.passed
+    assert said("2 of 2").passed
+    assert stage_of_code(None).passed  # the key has no answer
 
 
 def test_the_lessons_are_listed_in_the_order_of_learning(cli: Cli) -> None:

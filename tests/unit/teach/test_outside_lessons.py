@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import zipfile
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from lab.base.plugins import plugins
+from lab.base.shipped import files_of
 from lab.cluster.experiments import experiment_named
 from lab.protocol.experiments.experiment import with_defaults
 from lab.protocol.volume import RunSpec
@@ -31,27 +33,37 @@ from tests.support.specs import update
 EXAMPLE = ROOT / "docs/how-to/course"
 PAGE = "docs/how-to/course.md"
 LESSON = (EXAMPLE / "lessons/points.yaml").read_text()
+EXPERIMENT = re.split(r"\n(?=  \S)", (EXAMPLE / "experiments.yaml").read_text())[1]
 KINDS = ("experiment", "lesson")
+CODE = "minutes: 10\nstages:\n  - {name: code, text: Write, code: pints}"
+COURSE_FILES = [name for name, _ in files_of(("experiments.yaml", "course", "lessons"), EXAMPLE)]
 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with the example course."""
+    """A project with the example course, without its assignments."""
     root = tmp_path / "project"
-    shutil.copytree(EXAMPLE, root)
+    write_points(root)
+    (root / "lessons").mkdir()
+    (root / "lessons/points.yaml").write_text(LESSON)
     (root / "scripts").mkdir()
     (root / "cluster.yaml").write_text(CLUSTER)
     monkeypatch.chdir(root)
     return root
 
 
+def write_points(folder: Path) -> None:
+    """Write the experiment of the example into a project or a package."""
+    (folder / "course").mkdir(parents=True)
+    shutil.copyfile(EXAMPLE / "course/points.py", folder / "course/points.py")
+    (folder / "experiments.yaml").write_text(f"version: 1\nexperiments:\n{EXPERIMENT}\n")
+
+
 def package(install: Install, name: str, lesson: str, text: str = LESSON) -> Path:
     """A package with the experiment of the example, and a lesson."""
     points = {"experiments": f"{name} = {name}", "lessons": f"{name} = {name}"}
     folder = install(name, points, {f"{name}/lessons/{lesson}.yaml": text})
-    for part in ("experiments.yaml", "course/points.py"):
-        (folder / part).parent.mkdir(exist_ok=True)
-        shutil.copyfile(EXAMPLE / part, folder / part)
+    write_points(folder)
     return folder
 
 
@@ -86,6 +98,13 @@ def test_the_lessons_of_lab_come_first_then_the_projects_then_those_of_packages(
         ("title: Random points\n", "", ":1:1: object missing required field `title`"),
         ("name: few", "name: A few", ":4:5: stages[0].name: expected `str` matching regex"),
         ("run: points}", "run: pints}", ":7:17: stages[0].runs.run: there is no experiment pints;"),
+        ("minutes: 10\nstages:", CODE, ":4:37: stages[0].code: there is no experiment pints;"),
+        (
+            "    runs: {run: points}\n",
+            "",
+            ":4:5: stages[0]: a stage has `runs` and a `command`, or",
+        ),
+        ("    command:", "    code: points\n    command:", ":4:5: stages[0]: a stage has `runs`"),
         ("{run: points}", "{}", ":7:5: stages[0].runs: expected `object` of length >= 1"),
         (
             "{run: points}",
@@ -219,7 +238,7 @@ def test_the_example_course_is_written_and_works(
     (tmp_path / "lessons").mkdir()
     (tmp_path / "lessons/points.yaml").write_text("mine")
     (tmp_path / "course").touch()
-    for name in ("course/points.py", "lessons/points.yaml"):
+    for name in (min(COURSE_FILES), "lessons/points.yaml"):
         err = cli("init", "--course", "--gpus", "1", code=2).err
         assert err.startswith(f"error: --course: {name} exists already, or cannot be made; run it")
         (tmp_path / "course").unlink(missing_ok=True)
@@ -227,7 +246,7 @@ def test_the_example_course_is_written_and_works(
     (tmp_path / "lessons/points.yaml").unlink()
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     err = cli("init", "--course").err
-    assert "wrote experiments.yaml, course/points.py, lessons/points.yaml" in err
+    assert f"wrote {', '.join(COURSE_FILES)}, " in err
     assert "kept what exists already: cluster.yaml" in err
     assert (tmp_path / "cluster.yaml").read_text() == CLUSTER
     assert_shows(PAGE, "Random points", cli("check", "points").out)

@@ -75,7 +75,7 @@ def test_answers_are_a_mapping_or_texts() -> None:
         )
         assert (reply.question, reply.given) == ("updates", "1650")
         assert "train" in repr(found)
-        with pytest.raises(lab.LabError, match=r"^async: not the answer to updates; see"):
+        with pytest.raises(lab.LabError, match=r"^async: not right: updates; see"):
             found.check()
     assert set(lab.check().to_json()) > {"async", "sync"}
 
