@@ -204,7 +204,7 @@ def _code_result(stage: Stage, answers: Mapping[str, Answer] | None) -> StageRes
         return StageResult(stage.name, stage.text, hint="its tests have not run yet")
     count, _, hint = said.text.partition(": ")
     if count == "gap":
-        return StageResult(stage.name, stage.text, hint=f"not written yet: {hint}")
+        return StageResult(stage.name, stage.text, hint=hint)
     reply = Reply("tests", "How many tests pass?", count, not hint, hint or "all")
     return StageResult(stage.name, stage.text, replies=[reply])
 

@@ -423,7 +423,7 @@ def stage_of_code(answers: Mapping[str, Answer] | None) -> StageResult:
 def test_a_stage_of_code_is_what_its_tests_said_last() -> None:
     said = partial(lambda text: stage_of_code(typed({"tests of code": text})))
     assert stage_of_code({}).hint == "its tests have not run yet"
-    assert said("gap: gap 1").hint == "not written yet: gap 1"
+    assert said("gap: gap 1").hint == "gap 1"
     failed = said("1 of 2: a: b")
     (reply,) = failed.replies
     assert (reply.given, reply.right, reply.note) == ("1 of 2", False, "a: b")

@@ -1,6 +1,6 @@
 """An asynchronous parameter server, in NumPy: no worker waits for another one.
 
-You write the three gaps of the class `Server`. Everything else is there: the messages, the workers,
+You write two methods of the class `Server`. Everything else is there: the messages, the workers,
 the model. `lab check server` tests what you have written; then `lab run server` trains with it.
 
 A worker reads the parameters, computes the gradients of one batch, and sends them. Meanwhile the
@@ -46,8 +46,8 @@ class Server:
 
         The worker computes with what it gets while other threads update the server.
         """
-        # --- gap 1: your code ---
-        raise NotImplementedError("gap 1 of server.py, in `read`")
+        # --- your code: both belong to one moment, so no update may come between them ---
+        raise NotImplementedError("read of server.py has no code yet.")
         # --- end ---
 
     def update(self, gradients, step_at_read):
@@ -61,9 +61,9 @@ class Server:
             The global step that this update makes (the first one makes 1), and the staleness of the
             gradients. If they are refused: REFUSED and the staleness; nothing is changed.
         """
-        # --- gap 2: your code: the update, its step and its staleness ---
-        raise NotImplementedError("gap 2 of server.py, in `update`")
-        # --- gap 3: your code, at the right place: refuse what is older than `most_staleness` ---
+        # --- your code: count the staleness, refuse what is too old, then update. Another thread
+        # must see all of this update or nothing of it. ---
+        raise NotImplementedError("update of server.py has no code yet.")
         # --- end ---
 
 
