@@ -119,10 +119,14 @@ GROUPS: Final[Mapping[str, Group]] = {
         Group(
             "torch",
             "programs of PyTorch, compared with the oracle, and a program of one's own",
-            tests=("tests/e2e/test_frameworks.py", "tests/e2e/test_ranks.py"),
+            tests=(
+                "tests/e2e/test_assignments.py",
+                "tests/e2e/test_frameworks.py",
+                "tests/e2e/test_ranks.py",
+            ),
             owns=("lab/protocol/frameworks/torch.py",),
             packages=("torch",),
-            files=("Dockerfile.gpu", "requirements/image-torch-*.txt"),
+            files=("Dockerfile.gpu", "requirements/image-torch-*.txt", "docs/how-to/course/*"),
             targets=("torch",),
             engine=True,
         ),

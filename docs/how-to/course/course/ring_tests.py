@@ -177,7 +177,10 @@ class RingTest(unittest.TestCase):
         wanted = inputs.mean(0)
         for factor, hint in (
             (n, "It returns the sum of all ranks. What is still to do?"),
-            (n / max(n - 1, 1), "It divides by the number of exchanges. A mean is a sum over what?"),
+            (
+                n / max(n - 1, 1),
+                "It divides by the number of exchanges. A mean is a sum over what?",
+            ),
             (1 / n, "It divides twice."),
         ):
             if n > 1:
