@@ -260,7 +260,7 @@ def _ineffective_fault(runs: Mapping[str, MeasuredRun]) -> str:
 def _how_to_run(lacking: Sequence[str], command: str) -> str:
     """Return the hint for a stage without runs; its command makes those of one experiment."""
     for experiment in lacking:
-        if f"lab run {experiment} " in command:
+        if f"lab run {experiment} " in f"{command} ":
             return f"no run of {experiment} has ended yet: `{command}`"
     return f"no run of {lacking[0]} has ended yet: use its command in the lesson"
 
