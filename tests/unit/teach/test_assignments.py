@@ -37,7 +37,7 @@ def test_a_student_sees_what_to_write_and_what_is_wrong(program: Path, cli: Cli)
     out = said(cli, code=0)
     assert "✓ code" in out
     assert "no run of server has ended yet: `lab run server`" in out
-    assert "1 of 4" in next(line for line in cli("check").out.splitlines() if "server" in line)
+    assert "1 of 4" in next(line for line in cli("check").out.splitlines() if line[:7] == "server ")
     assert "✓ code" in cli("check", "server", "--key").out
 
 
