@@ -16,14 +16,15 @@ import sys
 import tarfile
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.marks import put
 from lab.base import strict_json
 from lab.base.formatting import band, compared, counted
-from lab.study.reproduce.claims import COUNTED, KINDS, NAMES, load
+from lab.study.reproduce.claims import COUNTED, KINDS, NAMES, Kind, load
 from lab.study.reproduce.plan import ended_runs
 from lab.study.reproduce.verdicts import Verdict, evaluate
 from tools.samples import texts_of
@@ -44,6 +45,14 @@ VERDICTS: Final = {
     Verdict.INCONCLUSIVE: "inconclusive",
     Verdict.NOT_REPRODUCED: "not reproduced",
 }
+
+COLOURS: Final = {
+    Verdict.REPRODUCED: "success",
+    Verdict.OK: "success",
+    Verdict.NOT_REPRODUCED: "failure",
+    Verdict.FAILED: "failure",
+}
+"""The class of a verdict's block on the page; the other verdicts have "warning"."""
 
 Result = Mapping[str, Any]
 """The content of a file of `lab reproduce`, without the time of its evaluation."""
@@ -133,33 +142,41 @@ def lab(*args: str, codes: Sequence[int] = (0,)) -> None:
 
 def section(results: Mapping[str, Result]) -> str:
     """Return README's counts in Markdown; a pure function of the results."""
-    head = ["source", "counted claims", *VERDICTS.values()]
+    head = ["source", *(f"{noun}s" for noun in COUNTED.values())]
     rows = [
-        [f"`{name}`", str(len(claims)), *(str(found[each]) for each in VERDICTS)]
+        [f"`{name}`", *(counts([result], kind) or "no claims" for kind in COUNTED)]
         for name, result in results.items()
-        for claims in [counted_claims(result)]
-        for found in [Counter(each["verdict"] for each in claims)]
     ]
     missing = [
         f"\n`lab reproduce {name}` has no kept runs." for name in NAMES if name not in results
     ]
-    return "\n".join([sentence(results.values()), "", *table(head, rows), *missing, ""])
+    return "\n".join([sentences(results.values()), "", *table(head, rows), *missing, ""])
 
 
-def sentence(results: Iterable[Result]) -> str:
-    """Return the counts of all sources: `Of 6 counted claims, 2 are reproduced, …`."""
-    claims = [each for result in results for each in counted_claims(result)]
-    found = Counter(each["verdict"] for each in claims)
+def sentences(results: Collection[Result]) -> str:
+    """Return the counts of all sources: `Of the sources' 5 measured numbers, none is …`."""
+    return " ".join(
+        f"Of the sources' {counted(len(of_kind(results, kind)), noun)},"
+        f" {counts(results, kind, verbs=True)}."
+        for kind, noun in COUNTED.items()
+    )
+
+
+def counts(results: Iterable[Result], kind: Kind, *, verbs: bool = False) -> str:
+    """Return the counts of each verdict on claims of a kind: `2 reproduced, 1 inconclusive`."""
+    found = Counter(each["verdict"] for each in of_kind(results, kind))
+    if not verbs:
+        return ", ".join(f"{found[each]} {text}" for each, text in VERDICTS.items() if found[each])
     parts = [
-        f"{found[each]} {'is' if found[each] == 1 else 'are'} {text}"
+        f"{found[each] or 'none'} {'is' if found[each] <= 1 else 'are'} {text}"
         for each, text in VERDICTS.items()
     ]
-    return f"Of {counted(len(claims), 'counted claim')}, {', '.join(parts[:-1])} and {parts[-1]}."
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
-def counted_claims(result: Result) -> list[Result]:
-    """Return the results of the claims that count as evidence."""
-    return [each for each in result["claims"] if each["kind"] in COUNTED]
+def of_kind(results: Iterable[Result], kind: Kind) -> list[Result]:
+    """Return the results of the claims of a kind."""
+    return [each for result in results for each in result["claims"] if each["kind"] == kind]
 
 
 def page(results: Mapping[str, Result]) -> str:
@@ -167,18 +184,23 @@ def page(results: Mapping[str, Result]) -> str:
     lines = [
         "# Results",
         "",
-        "The verdicts of `lab reproduce` on each claim of the sources. `make results` makes the"
-        " runs, keeps them in `docs/results/runs/`, and writes this page. All runs are processes on"
-        " two shared cores, without a GPU. Other work ran on these cores at the same time, which"
-        " widens the intervals of speeds, such as the global steps for each step of a worker."
-        " [Reproduce](../how-to/reproduce.md) has the rules. You can judge the kept runs again:",
+        section(results),
+        "These are the verdicts of `lab reproduce` on each claim of the sources. A block has the"
+        " verdict, the claim, the value that the source prints, ours (the interval for one more"
+        " run), the reason, and the place in the source. Settings, checks and numbers that follow"
+        " from a fitted parameter are not counted. [Reproduce](../how-to/reproduce.md) has the"
+        " rules.",
+        "",
+        "`make results` makes the runs, keeps them in `docs/results/runs/`, and writes this page."
+        " All runs are processes on two shared cores, without a GPU. Other work ran on these cores"
+        " at the same time, which widens the intervals of speeds, such as the global steps for"
+        " each step of a worker. You can judge the kept runs again:",
         "",
         "```sh",
         "mkdir -p runs/kept && tar -xf docs/results/runs/book-sync.tar.xz -C runs/kept",
         "lab reproduce book-sync --runs runs/kept",
         "```",
         "",
-        section(results),
     ]
     for name, result in results.items():
         lines += chapter(name, result)
@@ -186,7 +208,7 @@ def page(results: Mapping[str, Result]) -> str:
 
 
 def chapter(name: str, result: Result) -> list[str]:
-    """Return the section of the page about one source: its command, runs and tables."""
+    """Return the section of the page about one source: its command, runs and claims."""
     runs = sorted(run for by_seed in result["runs"].values() for run in by_seed.values())
     made = f", from {runs[0][:13]} to {runs[-1][:13]} (UTC)" if runs else ""
     notes = [f"- Left out: run {run}: {why}." for run, why in result["excluded"].items()]
@@ -197,28 +219,32 @@ def chapter(name: str, result: Result) -> list[str]:
         f"The source is {result['source']}. {counted(len(runs), 'run')}{made}, by"
         f" `lab reproduce {name} {' '.join(OPTIONS)}`. {result['summary']}.",
         *(["", *notes] if notes else []),
+        "",
     ]
     for kind, title in KINDS.items():
-        rows = [row(each) for each in result["claims"] if each["kind"] == kind]
-        if rows:
-            head = ["claim", "in the source", "printed", "ours", "interval", "verdict", "why"]
-            lines += ["", f"### {title[0].upper()}{title[1:]}", "", *table(head, rows)]
-    return [*lines, ""]
+        blocks = [block(each) for each in of_kind([result], kind)]
+        heading = f"{title[0].upper()}{title[1:]}"
+        if blocks and kind in COUNTED:
+            lines += [f"### {heading}", "", *blocks, ""]
+        elif blocks:
+            lines += [f"<details><summary>{heading}</summary>", *blocks, "</details>", ""]
+    return lines
 
 
-def row(each: Result) -> list[str]:
-    """Return a claim's cells."""
+def block(each: Result) -> str:
+    """Return a claim as an admonition: its verdict and text, the values, why, and its place."""
     interval, printed, ours = each["interval"], each["printed"], each["ours"]
     unit = f" {each['unit']}" if printed is None and each["unit"] else ""
-    return [
-        each["text"],
-        each["where"],
-        "" if printed is None else compared(printed),
-        "" if ours is None else compared(ours) + unit,
-        "" if interval is None else band(interval["low"], interval["high"]),
-        each["verdict"],
-        each["why"],
-    ]
+    values = [] if printed is None else [f"printed {compared(printed)}"]
+    values += [] if ours is None else [f"ours {compared(ours)}{unit}"]
+    around = "" if interval is None else f" ({band(interval['low'], interval['high'])})"
+    found = f"{', '.join(values)}{around}{': ' if values else ''}{each['why']}"
+    place = each["where"] if each["kind"] == "check" else f"in the source: {each['where']}"
+    return (
+        f'<div class="admonition {COLOURS.get(each["verdict"], "warning")}">'
+        f'<p class="admonition-title">{each["verdict"]}: {escape(each["text"], quote=False)}</p>'
+        f"<p>{escape(found, quote=False)}<br><small>{escape(place, quote=False)}</small></p></div>"
+    )
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -23,23 +23,23 @@ KINDS: Final[Mapping[Kind, str]] = {
     "qualitative": "statements without a number",
     "fitted": "not counted: numbers that follow from a fitted parameter",
     "setting": "not counted: settings of the program",
-    "check": "not counted: checks of our own",
+    "check": "not counted: checks",
 }
 """The printed name of each kind, in the order in which they are shown."""
 
-COUNTED: Final[tuple[Kind, ...]] = ("measured", "qualitative")
-"""The kinds that are evidence, and that decide the exit code."""
+COUNTED: Final[Mapping[Kind, str]] = {"measured": "measured number", "qualitative": "statement"}
+"""The kinds that are evidence, and that decide the exit code; the noun of their counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A statement of a source, or a check of our own.
+    """A statement of a source, or a check.
 
     Attributes:
         id: Its name, unique in the file: `global-step.worker-0.epoch-9`.
         text: The claim as a text for users.
         kind: Its kind: a key of `KINDS`.
-        where: The place in the source; for a check of our own, the fact that it follows from.
+        where: The place in the source; for a check, the fact that it follows from.
         measure: A name in `lab.runner.store.measures`, of the run or of the worker in `keys`; or
             one in `lab.study.reproduce.measures`.
         value: The printed value, or the expected value of a setting or a check; or None.
@@ -49,7 +49,7 @@ class Claim:
         matters: The deviation that matters: a difference, or a factor on the log scale.
         fault: The known fault that causes such a deviation.
         direction: `above` or `below`: the side of `effect` on which the statement holds.
-        effect: The smallest effect of interest of a qualitative claim.
+        effect: The smallest effect of interest of a statement.
         margin: The largest difference from the NumPy reference that is called equivalent.
         keys: Arguments of the measure: worker, local_step, steps.
         beside: Further runs that the measure takes: argument to role; each has the run's seed.
@@ -74,7 +74,7 @@ class Claim:
 
     @property
     def is_own(self) -> bool:
-        """Whether it is about our runs alone: a setting or a check."""
+        """Whether its verdict is OK or FAILED, not REPRODUCED: a setting or a check."""
         return self.kind in {"setting", "check"}
 
 

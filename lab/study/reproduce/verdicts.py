@@ -11,8 +11,9 @@ of runs, which the claim file fixes.
   least the smallest effect of interest, and NOT_REPRODUCED if significantly less than half do: two
   sign tests at the same level.
 - A **setting** or a **check** is OK if every run has the expected value; a difference from the
-  NumPy reference is OK if the interval of its mean is within the margin (two one-sided tests). If
-  one has FAILED, no claim on the same runs is REPRODUCED.
+  NumPy reference is OK if the interval of its mean is within the margin (two one-sided tests); a
+  statement that is a check has the rule of statements. If one has FAILED, no claim on the same
+  runs is REPRODUCED.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from __future__ import annotations
 import enum
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -164,7 +165,7 @@ def _result(claim: Claim, values: Values, ruling: _Ruling, failed: str | None) -
 def _middle(claim: Claim, values: Sequence[float]) -> float | None:
     if not values or not np.isfinite(values).all():
         return None
-    if claim.kind == "qualitative":
+    if claim.direction:
         return float(np.median(values))
     return float(np.exp(np.mean(np.log(values))) if claim.scale == "log" else np.mean(values))
 
@@ -175,12 +176,13 @@ def _ruling(claim: Claim, wanted: int, values: Values, level: float) -> _Ruling:
     if len(known) < len(values):
         seed = next(seed for seed, value in values.items() if value not in known)
         return _Ruling(None, f"the run of seed {seed} has no finite value")
-    # One run is enough to see that a setting differs.
-    if len(known) < (1 if claim.is_own and claim.margin is None else wanted):
+    # One run is enough to see that a value differs from the expected one.
+    is_value = claim.is_own and claim.margin is None and not claim.direction
+    if len(known) < (1 if is_value else wanted):
         return _Ruling(None, f"{len(known)} of {counted(wanted, 'run')}")
     if claim.margin is not None:
         return _equivalence(claim, known, claim.margin)
-    if claim.kind == "qualitative":
+    if claim.direction:
         return _statement(claim, known, level)
     return _setting(claim, known) if claim.is_own else _number(claim, known, level)
 
@@ -236,7 +238,7 @@ class Evaluation:
         name: The name of the source: `book-async`.
         source: The source, as text.
         made: The time of the evaluation.
-        summary: The counts of the verdicts on counted claims, as text.
+        summary: The counts of the verdicts on counted claims, by kind, as text.
         fitted: The parameters that were fitted to the source, by role.
         claims: The result of each claim.
         runs: The ids of the evaluated runs, by role and seed.
@@ -312,11 +314,14 @@ def evaluate(source: Source, runs: Sequence[RunDir], *, strict: bool = True) -> 
     )
 
 
-def summary(results: Iterable[Result]) -> str:
-    """The counts of each verdict on counted claims: `2 of 6 claims REPRODUCED, 4 INCONCLUSIVE`."""
-    found = Counter(each.verdict for each in results if each.kind in COUNTED)
-    shown = [f"{found[verdict]} {verdict}" for verdict in Verdict if found[verdict]]
-    return f"{counted(found.total(), 'counted claim')}: {', '.join(shown)}"
+def summary(results: Collection[Result]) -> str:
+    """The verdicts on counted claims: `3 measured numbers: 1 REPRODUCED, 2 INCONCLUSIVE; …`."""
+    parts = []
+    for kind, noun in COUNTED.items():
+        found = Counter(each.verdict for each in results if each.kind == kind)
+        shown = [f"{found[verdict]} {verdict}" for verdict in Verdict if found[verdict]]
+        parts += [f"{counted(found.total(), noun)}: {', '.join(shown)}"] if shown else []
+    return "; ".join(parts)
 
 
 def read_evaluation(path: Path) -> Evaluation:

@@ -71,7 +71,8 @@ FOUND = {
 
 def test_only_counted_claims_are_counted(snapshot: SnapshotAssertion) -> None:
     shown = results.section(FOUND)
-    assert "Of 3 counted claims, 1 is reproduced, 1 is inconclusive and 1 is not rep" in shown
+    assert "1 measured number, 1 is reproduced, none is inconclusive and none is not" in shown
+    assert "2 statements, none is reproduced, 1 is inconclusive and 1 is not reprod" in shown
     assert [*shown.splitlines(), *results.page(FOUND).splitlines()] == snapshot
 
 

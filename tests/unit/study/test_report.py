@@ -304,7 +304,7 @@ def test_the_verdicts_are_beside_the_source(store: Path) -> None:
                     Interval(10_678.1, 11_113.9), "", {1: 10_900.0}, Verdict.OK, "")  # fmt: skip
     found = Evaluation(
         name="book-async", source="the book", made="now", fitted={},
-        summary="2 counted claims: 1 NOT_REPRODUCED, 1 INCONCLUSIVE",
+        summary="1 measured number: 1 INCONCLUSIVE; 1 statement: 1 NOT_REPRODUCED",
         claims=[number, statement, result], runs={"whole": {1: FIRST, 2: SECOND}},
         excluded={"a-run": "it is a copy"},
     )  # fmt: skip
@@ -318,7 +318,7 @@ def test_the_verdicts_are_beside_the_source(store: Path) -> None:
         ["words", "here", "measured", "82,499", *ours(result), "✓ ok"],
     ):  # fmt: skip
         assert row in page.rows
-    assert "book-async: the book. 2 counted claims: 1 NOT_REPRODUCED" in page.text
+    assert "book-async: the book. 1 measured number: 1 INCONCLUSIVE; 1 st" in page.text
     assert "1 of the 2 evaluated runs is not on this page." in page.text
     assert "Left out: run a-run: it is a copy" in page.text
 

@@ -72,6 +72,9 @@ def trains(volume: Volume, request: Request) -> None:
     train(volume, request)
 
 
+BOOK_SUMMARY = "3 measured numbers: 3 INCONCLUSIVE; 2 statements: 2 INCONCLUSIVE"
+
+
 def test_the_recipes_are_run_with_recorded_seeds(
     environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -87,10 +90,10 @@ def test_the_recipes_are_run_with_recorded_seeds(
     assert environment.is_down
     out, err = capsys.readouterr()
     assert "accuracy after all" in out
-    assert out.endswith("\n6 counted claims: 6 INCONCLUSIVE\n")
+    assert out.endswith(f"\n{BOOK_SUMMARY}\n")
     assert err.count("backend local: ") == 1  # equal worker counts share a target
     assert "4/4 run=late-worker" in err
-    assert "error: inconclusive: 6 of 6 counted claims, such as accuracy-at-end; " in err
+    assert "error: inconclusive: 5 of 5 counted claims, such as accuracy-at-end; " in err
     found = json.loads(made()[0].read_text())
     assert found["fitted"] == {"late-worker": ["the start of worker 2 at 20,900 steps"]}
     assert {role: list(by_seed) for role, by_seed in found["runs"].items()} == {
@@ -171,7 +174,7 @@ def test_a_stop_keeps_finished_runs_and_their_verdicts(
     monkeypatch.setattr(batches, "execute_run", stops)
     assert reproduce("book-async", "--gpus", "none") == code
     out, err = capsys.readouterr()
-    assert "6 counted claims: 6 INCONCLUSIVE" in out
+    assert BOOK_SUMMARY in out
     assert message in err
     assert environment.is_down
     found = json.loads(made()[0].read_text())
@@ -213,22 +216,22 @@ def lost(run: MadeRun) -> MadeRun:
 
 @pytest.mark.usefixtures("environment")
 @pytest.mark.parametrize(
-    ("runs", "code", "summary", "error"),
+    ("runs", "code", "verdict", "error"),
     [
-        ({}, 0, "2 REPRODUCED", ""),
-        ({"spread": 0.3}, 1, "1 REPRODUCED, 1 NOT_REPRODUCED",
-         "error: not reproduced: 1 of 2 counted claims, such as steadier; "),
-        ({"count": 7}, 3, "2 INCONCLUSIVE",
-         "error: inconclusive: 2 of 2 counted claims, such as in-step; "),
+        ({}, 0, "REPRODUCED", ""),
+        ({"spread": 0.3}, 1, "NOT_REPRODUCED",
+         "error: not reproduced: 1 of 1 counted claim, such as steadier; "),
+        ({"count": 7}, 3, "INCONCLUSIVE",
+         "error: inconclusive: 1 of 1 counted claim, such as steadier; "),
         # These runs are not those of the source: a check FAILED.
-        ({"change": lost}, 3, "2 INCONCLUSIVE", "error: inconclusive: "),
+        ({"change": lost}, 3, "INCONCLUSIVE", "error: inconclusive: "),
     ],
 )  # fmt: skip
 def test_the_verdicts_on_the_counted_claims_decide_the_exit_code(
-    capsys: pytest.CaptureFixture[str], runs: dict[str, Any], code: int, summary: str, error: str
+    capsys: pytest.CaptureFixture[str], runs: dict[str, Any], code: int, verdict: str, error: str
 ) -> None:
     found_code, found, err = judged(capsys, "blog-sync", write_post(**runs))
-    assert (found_code, found["summary"]) == (code, f"2 counted claims: {summary}")
+    assert (found_code, found["summary"]) == (code, f"1 statement: 1 {verdict}")
     assert error in err
     assert ("error" in err) is bool(error)
     failed = {each["claim"] for each in found["claims"] if each["verdict"] == "FAILED"}
@@ -247,7 +250,7 @@ def test_the_json_has_everything_that_a_report_needs(capsys: pytest.CaptureFixtu
     assert found == {
         "name": POST.name,
         "source": POST.title,
-        "summary": "2 counted claims: 2 REPRODUCED",
+        "summary": "1 statement: 1 REPRODUCED",
         "fitted": {},
         "runs": {
             role: dict(zip(seeds, several, strict=True)) for role, several in of_roles.items()
@@ -276,7 +279,9 @@ def test_a_copy_changes_no_verdict_and_is_named(capsys: pytest.CaptureFixture[st
     shutil.copytree(Path("runs") / ids[0], copy)
     code, found, err = judged(capsys, "blog-sync", [*ids, str(copy)])
     assert code == 3
-    assert [claim["why"] for claim in found["claims"][:2]] == ["3 of 8 runs"] * 2
+    of = {claim["claim"]: (claim["verdict"], claim["why"]) for claim in found["claims"]}
+    assert of["steadier"] == ("INCONCLUSIVE", "3 of 8 runs")
+    assert of["in-step"] == ("UNCLEAR", "3 of 8 runs")
     output = f"left out: run {ids[0]} in elsewhere: a copy of run {ids[0]} in the run store"
     assert output in "\n".join(left_out(err))
 
@@ -335,5 +340,5 @@ def test_verdicts_are_shown_without_a_writable_store(capsys: pytest.CaptureFixtu
     Path("kept").write_text("")
     assert reproduce("blog-sync", "--runs", str(run.path), "--runs-dir", "kept/here") == 1
     out, err = capsys.readouterr()
-    assert "2 counted claims: 2 INCONCLUSIVE" in out
+    assert "1 statement: 1 INCONCLUSIVE" in out
     assert "error: kept/here: not a directory; check the path and its permissions" in err

@@ -56,10 +56,13 @@ def test_a_claim_file_says_beforehand_what_decides(name: str) -> None:
             assert (claim.matters or 0) > (1 if claim.scale == "log" else 0), claim.id
             assert claim.fault, claim.id
             assert bool(fitted) is (claim.kind == "fitted"), claim.id
-        elif claim.kind == "qualitative":
+        elif claim.direction:
+            assert claim.kind in {"qualitative", "check"}, claim.id
             assert claim.direction in {"above", "below"}, claim.id
             assert claim.unit, claim.id
+            assert claim.value is claim.margin is None, claim.id
         else:
+            assert claim.kind in {"setting", "check"}, claim.id
             assert (claim.value is None) != (claim.margin is None), claim.id
     for recipe in source.recipes.values():
         assert recipe.runs >= 8
@@ -210,7 +213,7 @@ def long_results(source: Source) -> list[Result]:
         ours = 12.3456 if claim.value is None else claim.value * 1.01
         fault = claim.fault or "one of the three workers at half speed"
         why = f"within, but it is 10,000 wide, and {fault} would change this by a factor of 1.1140"
-        interval = None if claim.kind == "qualitative" else Interval(0.9 * ours, 1.1 * ours)
+        interval = None if claim.direction else Interval(0.9 * ours, 1.1 * ours)
         if claim.margin is not None:
             ours, interval = -0.0012, Interval(-0.0032, -0.0011)
         results.append(
@@ -263,14 +266,14 @@ def test_the_table_is_understood_without_the_documents(snapshot: SnapshotAsserti
                why)
         for c, ours, interval, verdict, why in (
             (found["pace"], 2.98, Interval(2.9, 3.06), Verdict.REPRODUCED, "within"),
-            (found["accuracies-differ"], 0.0004, None, Verdict.INCONCLUSIVE, "7 of 8 runs"),
+            (found["global-varies"], 0.4, None, Verdict.INCONCLUSIVE, "7 of 8 runs"),
             (found["global-step.worker-2.epoch-9.step-5500"], 30_000.0, Interval(29_000, 31_000),
              Verdict.NOT_REPRODUCED, "outside"),
             (found["global-step.worker-2.epoch-19.step-11000"], 50_000.0, None, Verdict.OK, ""),
         )
     ]  # fmt: skip
     assert [line.rstrip() for line in printed(BOOK, results)] == snapshot
-    assert summary(results) == "2 counted claims: 1 REPRODUCED, 1 INCONCLUSIVE"
+    assert summary(results) == ("1 measured number: 1 REPRODUCED; 1 statement: 1 INCONCLUSIVE")
 
 
 def test_text_from_outside_is_shown_escaped_and_no_number_is_no_value() -> None:
