@@ -1,9 +1,10 @@
 """`lab simulate WAY`.
 
 No model is trained. Every figure is a prediction for softmax regression on MNIST, with
-the error that such predictions had. docs/explanation/scaling.md has the measurements. --from RUN
-calibrates on a run of your own machine, such as --from last, and predicts up to three times its
-tasks; without it, the shipped machine is simulated.
+an error that covers 9 of 10 of the predictions that set it, all on one machine: on yours it may be
+larger. docs/explanation/scaling.md has the measurements. --from RUN calibrates on a run of your own
+machine, such as --from last, and predicts up to three times its tasks; without it, the shipped
+machine is simulated.
 
 Examples:
     # the shipped machine with more workers
@@ -34,7 +35,7 @@ WAYS: Final = ("async", "sync", "multiworker")
 MAX_WORKERS: Final = 512
 MAX_PS: Final = 64
 _ERRORS: Final = (
-    "± held for 9 of 10 predictions of its kind in the validation: docs/explanation/scaling.md"
+    "± covers 9 of 10 of the predictions that set it, on one machine: docs/explanation/scaling.md"
 )
 
 

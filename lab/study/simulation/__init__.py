@@ -1,5 +1,5 @@
-"""Simulate a training by discrete events, and know the error of the result.
+"""Simulate a training by discrete events, and estimate the error of the result.
 
-`model.py` simulates the steps with SimPy. `machine.py` has the costs that were measured on one
-machine, and predicts trainings with an error. It also scales these costs to a run.
+`discrete_events.py` simulates the steps with SimPy. `machine.py` has the costs that were measured
+on one machine, and predicts trainings with an error. It also scales these costs to a run.
 """

@@ -84,7 +84,8 @@ ERRORS: Final[Mapping[tuple[Way, bool, int], float]] = {
     (Way.SYNC, True, 3): 0.19,
 }
 """The way, whether a run calibrates, and the class: the relative error of the speed that 90% of
-such predictions did not exceed."""
+such predictions did not exceed. All are of one machine, and the percentile is of these predictions
+themselves: others may be worse."""
 VALIDATED: Final = {"core": 2, "worker": 16, "parameter server": 4}
 """The validated trainings have at most as many of each."""
 
@@ -103,7 +104,7 @@ def factor(shape: Shape, machine: Machine) -> float:
 
 
 def error_of(shape: Shape, machine: Machine) -> float | None:
-    """Return the measured error of such predictions; None if it is not known."""
+    """Return the error that covers 90% of such predictions in `ERRORS`; None if not known."""
     if unknown(shape, machine):
         return None
     far = factor(shape, machine)
@@ -129,7 +130,7 @@ class Prediction(NamedTuple):
         ps: The number of parameter servers.
         steps_per_s: Global steps per second.
         images_per_s: Images of all workers per second.
-        error: The relative error of the speeds of such predictions, or None.
+        error: The relative error that covered 90% of such predictions on our machine, or None.
         not_validated: What of it is outside the validated range.
     """
 
