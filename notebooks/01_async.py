@@ -137,7 +137,7 @@ late_steps.groupby("task", observed=True)[["local_step", "global_step"]].agg(["m
 # %% [markdown]
 # ### A slow worker
 #
-# `worker-1` gets 30% of its time:
+# `worker-1` runs for only 30% of the time:
 
 # %%
 slow = lab.run("async", cluster="clusters/book.yaml", epochs=1, seed=1, fault="slow:0.3 worker-1")

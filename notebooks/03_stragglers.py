@@ -184,9 +184,10 @@ steps.sort_values("staleness").tail(5)[["task", "seconds", "local_step", "stalen
 # ### High staleness
 #
 # In the experiment `staleness` each worker holds its gradients for some time before it sends them.
-# With *n* workers their mean staleness is then near *n* − 1, and never above it. We measured 0.75,
-# 2.5 and 5.8 for 2, 4 and 8 workers ([evidence](../docs/evidence/staleness.md)). Here are three
-# workers:
+# The longer it holds them, compared with the rest of its step, the nearer is the mean staleness of
+# *n* workers to *n* − 1. It is never above. We measured 0.75, 2.5 and 5.8 for 2, 4 and 8 workers
+# ([evidence](../docs/evidence/staleness.md)). On a busy host the rest of a step takes longer, and
+# staleness is lower. Here are three workers:
 
 # %%
 held = lab.run("staleness", cluster="clusters/book.yaml", seed=1)
