@@ -145,6 +145,7 @@ WRONG = (
         "return total / max(1, group.ranks - 1)",
         "A mean is a sum over what?",
     ),
+    Wrong("returns nothing", "return total / group.ranks", "total /= group.ranks", "a NoneType."),
     Wrong("changes its argument", "vector.clone()", "vector", "work on another vector"),
     Wrong(
         "every vector visits every rank",

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from lab.protocol.runtimes import TORCH
+from lab.teach.lessons.lesson import Lesson
+from tests.assignments.outer_step import OUTER_STEP
 from tests.assignments.ring import RING
-from tests.assignments.solution import Solution, Wrong
-from tests.support.commands import ROOT, Done, run_command
+from tests.assignments.solution import COURSE, Solution, Wrong
+from tests.support.commands import ROOT, Done, lab, run_command
+from tests.support.experiments import LOCAL
 from tests.support.rank_programs import needs
 
-SOLUTIONS = (RING,)
+SOLUTIONS = (RING, OUTER_STEP)
 ids = {"ids": lambda value: value.name.replace(" ", "-")}
 MISTAKES = [(solution, wrong) for solution in SOLUTIONS for wrong in solution.wrong]
 
@@ -55,3 +61,36 @@ def test_a_mistake_has_its_own_hint(tmp_path: Path, solution: Solution, wrong: W
     seen = hint(outcome(tmp_path, solution, solution.with_mistake(wrong)))
     assert wrong.hint in seen
     assert [each.name for each in solution.wrong if each.hint in seen] == [wrong.name]
+
+
+ANSWERS = {
+    "ring": {"messages": "4", "server": "4", "images": "150", "hundred": "1.98 ± 0.005"},
+    "outer-step": {"alone": "50", "fewer": "50 ± 0.5"},
+}
+"""The answers that are the same for all runs."""
+
+
+@pytest.mark.parametrize("solution", SOLUTIONS, **ids)
+def test_the_runs_of_a_solution_pass_the_lesson(tmp_path: Path, solution: Solution) -> None:
+    needs("torch")
+    lab(tmp_path, "init", "--course", "--gpus", "none")
+    (tmp_path / "course" / solution.program.name).write_text(solution.filled())
+    commands = [stage.command for stage in lesson_of(solution).stages if stage.runs]
+    for command in commands:
+        lab(tmp_path, *shlex.split(command)[1:], *LOCAL)
+    key = json.loads(lab(tmp_path, "check", solution.name, "--key", "--json")[0])
+    answers = {
+        reply["question"]: reply["given"] for stage in key["stages"] for reply in stage["replies"]
+    }
+    assert answers | ANSWERS[solution.name] == answers
+    given = [f"--answer={name}={text.partition(' ')[0]}" for name, text in answers.items()]
+    checked = json.loads(lab(tmp_path, "check", solution.name, *given, "--json", code=None)[0])
+    of_runs = [stage for stage in checked["stages"] if stage["runs"]]
+    assert len(of_runs) == len(commands)
+    assert [stage["hint"] for stage in of_runs if not stage["passed"]] == []
+
+
+def lesson_of(solution: Solution) -> Lesson:
+    return msgspec.yaml.decode(
+        (COURSE / "lessons" / f"{solution.name}.yaml").read_bytes(), type=Lesson
+    )

@@ -172,7 +172,8 @@ class RingTest(unittest.TestCase):
         self.assertEqual(
             (type(first), getattr(first, "shape", None)),
             (torch.Tensor, (length,)),
-            f"`mean` of {length} elements returns {first!r}, not a vector of as many elements.",
+            f"`mean` of vectors of {length} elements must return such a vector. Yours returns a"
+            f" {type(first).__name__}.",
         )
         wanted = inputs.mean(0)
         for factor, hint in (
