@@ -1,0 +1,1 @@
+"""The solutions of the assignments in the example course."""

@@ -113,9 +113,7 @@ WRONG = (
         "self.velocity = self.momentum * self.velocity + (1 - self.momentum) * gradient",
         "Compare with the formulas",
     ),
-    Wrong(
-        "along the gradient", _NESTEROV, _NESTEROV.replace("-=", "+="), "and not against it"
-    ),
+    Wrong("along the gradient", _NESTEROV, _NESTEROV.replace("-=", "+="), "and not against it"),
     Wrong(
         "the reference stays",
         _NESTEROV,

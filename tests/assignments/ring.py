@@ -143,7 +143,7 @@ WRONG = (
         "divides by the exchanges",
         "return total / group.ranks",
         "return total / max(1, group.ranks - 1)",
-        "A mean is a sum over what?",
+        "How many numbers are in each sum?",
     ),
     Wrong("returns nothing", "return total / group.ranks", "total /= group.ranks", "a NoneType."),
     Wrong("changes its argument", "vector.clone()", "vector", "work on another vector"),

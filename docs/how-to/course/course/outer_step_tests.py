@@ -1,4 +1,4 @@
-"""Tests of `outer_step.py`, on ranks that are threads. By hand: `python course/outer_step_tests.py`.
+"""Tests of `outer_step.py`; the ranks are threads. By hand: `python course/outer_step_tests.py`.
 
 A model here has two parameters of different shapes, and is no network: a test sets their values.
 """
@@ -24,7 +24,7 @@ def train(parameters, change):
     """Add a change to each value, as an inner optimizer does: in place."""
     with torch.no_grad():
         for parameter in parameters:
-            parameter += change
+            parameter.add_(change)
 
 
 def optimizer(parameters, group=None, rate=RATE, momentum=MOMENTUM):

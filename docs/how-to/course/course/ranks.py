@@ -11,14 +11,14 @@ import threading
 import torch
 
 
-class Mistake(AssertionError):
+class RankError(AssertionError):
     """What the ranks do wrong, as a hint."""
 
 
-def run(ranks, function):
-    """Call `function(group)` on each rank; return their results, then the bytes that each sent.
+def run(ranks, function, *arguments):
+    """Call `function(group, *arguments)` on each rank; return all results, and the bytes sent.
 
-    `group` has the attributes `rank` and `ranks`, and `send`, `isend`, `recv` and `all_reduce`.
+    Both are lists by rank. `group` is a `Group`, a rank's place among all.
     """
     network = _Network(ranks)
     groups = [Group(network, rank) for rank in range(ranks)]
@@ -26,9 +26,9 @@ def run(ranks, function):
 
     def call(group):
         try:
-            results[group.rank] = function(group)
+            results[group.rank] = function(group, *arguments)
             group.check_waited()
-        except BaseException as error:  # of a test's thread: the test itself must raise it
+        except Exception as error:  # `run` raises it in the test's own thread
             network.end(error)
         network.leave()
 
@@ -75,14 +75,14 @@ class Group:
     def check_waited(self):
         """Raise the hint for an `isend` without `wait()`."""
         if not all(sending.is_waited_for for sending in self._sendings):
-            raise Mistake(
+            raise RankError(
                 f"rank {self.rank} never waits for what it sends. `isend` returns before the tensor"
                 " is sent: keep what it returns, and call its `wait()`."
             )
 
     def _check_rank(self, other, does):
         if other not in range(self.ranks) or other == self.rank:
-            raise Mistake(f"rank {self.rank} of {self.ranks} {does} rank {other}.")
+            raise RankError(f"rank {self.rank} of {self.ranks} {does} rank {other}.")
 
 
 class _Sending:
@@ -97,7 +97,7 @@ class _Sending:
         self.is_waited_for = True
         self._network.wait(self.source, lambda: self.is_received, f"sends to rank {self.to}")
         if not torch.equal(self.tensor, self._before):
-            raise Mistake(
+            raise RankError(
                 f"rank {self.source} changes a tensor while it sends it, so the other rank may get"
                 " the old numbers or the new ones. Receive into other memory."
             )
@@ -128,7 +128,7 @@ class _Network:
             self._sendings.remove(sending)
             sizes = sending.tensor.numel(), tensor.numel()
             if sizes[0] != sizes[1] or sending.tensor.dtype != tensor.dtype:
-                raise Mistake(
+                raise RankError(
                     f"rank {rank} receives {sizes[1]} elements, {tensor.dtype}, from rank {source},"
                     f" which sends {sizes[0]}, {sending.tensor.dtype}. Both must fit."
                 )
@@ -171,4 +171,4 @@ class _Network:
         stuck = self._waiting and len(self._waiting) == self._running
         if stuck and not any(can_go_on() for can_go_on, _ in self._waiting.values()):
             doing = ", ".join(text for _, (_, text) in sorted(self._waiting.items()))
-            self.end(Mistake(f"The ranks wait forever: {doing}. None of them does its part."))
+            self.end(RankError(f"The ranks wait forever: {doing}. None of them does its part."))

@@ -56,7 +56,7 @@ def reduce_scatter(vector, group):
 
 
 def all_gather(vector, group):
-    """Give the sums to all ranks, in the vector: at the begin, this rank has that of chunk rank + 1.
+    """Give all sums to all ranks, in the vector: at first, this rank has that of chunk rank + 1.
 
     At the end, all chunks of the vector are sums.
     """

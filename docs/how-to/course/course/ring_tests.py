@@ -29,13 +29,13 @@ class RingTest(unittest.TestCase):
     longMessage = False  # the hint alone
 
     def test_1_bounds(self):
-        for length, ranks_ in SIZES:
-            limits = list(ring.bounds(length, ranks_))
-            shown = f"bounds({length}, {ranks_}) is {limits}"
+        for length, n in SIZES:
+            limits = list(ring.bounds(length, n))
+            shown = f"bounds({length}, {n}) is {limits}"
             self.assertEqual(
                 len(limits),
-                ranks_ + 1,
-                f"{shown}, but {ranks_} chunks have {ranks_ + 1} bounds: where each begins, and"
+                n + 1,
+                f"{shown}, but {n} chunks have {n + 1} bounds: where each begins, and"
                 " where the last one ends.",
             )
             self.assertEqual(
@@ -44,7 +44,7 @@ class RingTest(unittest.TestCase):
                 f"{shown}: some of the {length} elements are in no chunk. Where does the first"
                 " chunk begin, and where does the last one end?",
             )
-            sizes = [limits[i + 1] - limits[i] for i in range(ranks_)]
+            sizes = [limits[i + 1] - limits[i] for i in range(n)]
             self.assertTrue(
                 min(sizes) >= 0 and max(sizes) - min(sizes) <= 1,
                 f"{shown}: the chunks have {sizes} elements. Share the elements that are left over:"
@@ -60,11 +60,11 @@ class RingTest(unittest.TestCase):
         for n in (2, 3):
             try:
                 received, _ = ranks.run(n, give)
-            except ranks.Mistake as mistake:
-                if "wait forever" not in str(mistake):
+            except ranks.RankError as error:
+                if "wait forever" not in str(error):
                     raise
                 self.fail(
-                    f"{mistake} `send` returns only when the other rank receives. Here all ranks"
+                    f"{error} `send` returns only when the other rank receives. Here all ranks"
                     " are in their `send`, and so nobody receives. Which call doesn't wait?"
                 )
             for rank in range(n):
@@ -77,15 +77,15 @@ class RingTest(unittest.TestCase):
                 )
 
     def test_3_reduce_scatter(self):
-        def add(group):
+        def add(group, length):
             vector = marked(length, group.rank)
             ring.reduce_scatter(vector, group)
-            return vector
+            return ring.chunks(vector, group.ranks)
 
         for length, n in RINGS:
-            vectors, sent = ranks.run(n, add)
-            for rank in range(n):
-                self._check_sum(ring.chunks(vectors[rank], n), rank, n)
+            results, sent = ranks.run(n, add, length)
+            for rank, parts in enumerate(results):
+                self._check_sum(parts, rank, n)
             self.assertEqual(
                 sum(sent),
                 4 * (n - 1) * length,
@@ -115,48 +115,53 @@ class RingTest(unittest.TestCase):
         self.assertEqual(
             added,
             [1] * n,
-            f"{where} the numbers of the ranks {list(range(n))} this often: {added}. How many times"
-            " must a chunk be passed on, until it was at every rank?",
+            f"{where} the numbers of the ranks {list(range(n))} this often: {added}. How many"
+            " times must a chunk be passed on, until it was at every rank?",
         )
 
     def test_4_all_gather(self):
-        def give(group):
+        def give(group, length):
             vector = torch.full((length,), -1.0)
-            for i, chunk in enumerate(ring.chunks(vector, n)):
-                if i == (group.rank + 1) % n:
-                    chunk.fill_(10.0 + i)
+            own = (group.rank + 1) % group.ranks
+            ring.chunks(vector, group.ranks)[own].fill_(10.0 + own)
             ring.all_gather(vector, group)
-            return ring.chunks(vector, n)
+            return ring.chunks(vector, group.ranks)
 
         for length, n in RINGS:
-            results, _ = ranks.run(n, give)
+            results, _ = ranks.run(n, give, length)
             for rank, parts in enumerate(results):
-                lost = [i for i in range(n) if (parts[i] == -1).any()]
-                own = (rank + 1) % n
-                self.assertNotIn(
-                    own,
-                    lost,
-                    f"With {n} ranks, rank {rank} had the sum of chunk {own}, and has lost it. It"
-                    " must send this chunk before any other.",
-                )
-                self.assertFalse(
-                    lost,
-                    f"With {n} ranks, rank {rank} never gets the sum of chunk {lost}. How many"
-                    " chunks does each rank still need after `reduce_scatter`?",
-                )
-                for i in range(n):
-                    self.assertTrue(
-                        (parts[i] == 10.0 + i).all(),
-                        f"With {n} ranks, rank {rank} has {parts[i].tolist()} in chunk {i}, where"
-                        f" the sum is {10.0 + i}. A sum is complete: pass it on as it is.",
-                    )
+                self._check_gathered(parts, rank, n)
+
+    def _check_gathered(self, parts, rank, n):
+        """Check the chunks of a rank at the end of `all_gather`; the sum of chunk i is 10 + i."""
+        lost, own = [i for i in range(n) if (parts[i] == -1).any()], (rank + 1) % n
+        self.assertNotIn(
+            own,
+            lost,
+            f"With {n} ranks, rank {rank} had the sum of chunk {own}, and has lost it. It must send"
+            " this chunk before any other.",
+        )
+        self.assertFalse(
+            lost,
+            f"With {n} ranks, rank {rank} never gets the sums of the chunks {lost}. How many chunks"
+            " does each rank still need after `reduce_scatter`?",
+        )
+        for i in range(n):
+            self.assertTrue(
+                (parts[i] == 10.0 + i).all(),
+                f"With {n} ranks, rank {rank} has {parts[i].tolist()} in chunk {i}, where the sum"
+                f" is {10.0 + i}. A sum is complete: pass it on as it is.",
+            )
 
     def test_5_mean(self):
+        def average(group, vectors):
+            return ring.mean(vectors[group.rank], group)
+
         random = np.random.default_rng(1)
         for length, n in SIZES:
             inputs = random.standard_normal((n, length), np.float32)
             vectors = [torch.from_numpy(row.copy()) for row in inputs]
-            means, sent = ranks.run(n, lambda group: ring.mean(vectors[group.rank], group))
+            means, sent = ranks.run(n, average, vectors)
             self._check_means(inputs, means)
             for rank in range(n):
                 self.assertTrue(
@@ -176,21 +181,19 @@ class RingTest(unittest.TestCase):
             f" {type(first).__name__}.",
         )
         wanted = inputs.mean(0)
-        for factor, hint in (
-            (n, "It returns the sum of all ranks. What is still to do?"),
-            (
-                n / max(n - 1, 1),
-                "It divides by the number of exchanges. A mean is a sum over what?",
-            ),
-            (1 / n, "It divides twice."),
-        ):
-            if n > 1:
-                off = np.allclose(first, wanted * factor, atol=1e-6)
-                self.assertFalse(off, f"`mean` on {n} ranks is {factor:.3g} times the mean. {hint}")
+        if n > 1:
+            self.assertFalse(
+                np.allclose(first, wanted * n, atol=1e-6),
+                f"`mean` on {n} ranks is {n} times too large: the sum. What is still to do?",
+            )
+            self.assertFalse(
+                np.allclose(first, wanted * n / (n - 1), atol=1e-6),
+                f"`mean` on {n} ranks divides by {n - 1}. How many numbers are in each sum?",
+            )
         for rank in range(n):
             self.assertTrue(
                 np.allclose(means[rank], wanted, atol=1e-6),
-                f"`mean` on {n} ranks: rank {rank} has {means[rank][:4].tolist()} …, where NumPy has"
+                f"`mean` on {n} ranks: rank {rank} has {means[rank][:4].tolist()} …, and NumPy has"
                 f" {wanted[:4].tolist()} ….",
             )
             self.assertTrue(
@@ -206,13 +209,12 @@ class RingTest(unittest.TestCase):
             self.assertTrue(
                 8 * (length - longest) <= sent[rank] <= 8 * (length - shortest),
                 f"With {n} ranks and vectors of {4 * length} bytes, the ranks send {sent} bytes."
-                " In a ring, each of them sends one chunk in each exchange, and none works for all.",
+                " In a ring, each sends one chunk in each exchange, and none works for all.",
             )
 
     def test_6_kind(self):
         """A vector of another kind keeps it."""
-        vector = torch.ones(5, dtype=torch.float64)
-        (first, _), _ = ranks.run(2, lambda group: ring.mean(vector, group))
+        (first, _), _ = ranks.run(2, lambda group: ring.mean(torch.ones(5).double(), group))
         self.assertEqual(
             first.dtype,
             torch.float64,
