@@ -329,6 +329,19 @@ def test_the_loss_of_one_of_several_runs_is_the_mean_of_its_workers() -> None:
         assert [line.get_ydata() for line in axes.get_lines()] == [pytest.approx(mean)] * 2
 
 
+def test_workers_that_record_at_almost_the_same_steps_draw_no_staircase() -> None:
+    """A falling loss falls as evenly between the records as from one to the next."""
+    rows = [
+        {**row, "global_step": 100 * n + worker, "loss": 20.0 - n}
+        for worker in range(2)
+        for n, row in enumerate(steps(f"worker-{worker}"), 1)
+    ]
+    line = shown(curves.loss([trace(*rows)])).axes[0].get_lines()[-1]
+    x, y = line.get_xdata(), line.get_ydata()
+    assert x[:3].tolist() == [100.5, 200.5, 300.5]
+    assert (np.diff(y)[:-2] / np.diff(x)[:-2]) == pytest.approx(-0.01)
+
+
 def test_a_late_worker_is_behind_by_its_own_steps_alone() -> None:
     both, own = shown(curves.progress(RUNS["a late worker"])).axes
     for axes, last in ((both, 400), (own, 200)):
