@@ -92,7 +92,7 @@ def test_smaller_losses_are_lower_below_zero_too_and_an_exception_is_not_live(
     browser.show_on(1920)
     with board(tmp_path, free_port()) as address:
         browser.open(address)
-        wait_for(lambda: "Live." in text(browser), "the run", 20)
+        wait_for(lambda: "The run has ended." in text(browser), "the run", 20)
         curve = heights(browser)[0]
         assert curve == sorted(curve)
         bottom = browser.run("document.getElementById('loss').clientHeight")
@@ -118,6 +118,10 @@ def test_it_fits_the_projector_and_the_phone_in_both_colours(
             assert browser.run(f"{page}.scrollWidth <= {page}.clientWidth")
             colours.add(browser.run("getComputedStyle(document.body).backgroundColor"))
             assert "<script>alert(1)</script>" in text(browser)
+            box = browser.run("document.getElementById('reason').getBoundingClientRect().toJSON()")
+            assert 0 < box["top"] < 200, "the reason is at the top"
+            assert "ended after" in text(browser)
+            assert "GPU" not in text(browser)
             assert browser.run("document.scripts.length") == 1
     assert len(colours) == 2
 

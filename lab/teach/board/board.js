@@ -4,6 +4,9 @@
 const at = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
 const KINDS = {__proto__: null, succeeded: "good", failed: "bad", cancelled: "bad", aborted: "bad", lost: "bad", training: "busy"};
+/** The colour of a state; `succeeded without worker-1` has that of a warning. */
+const colour = (state) => KINDS[state] || (state.startsWith("succeeded") ? "late" : "");
+const ended = (state) => ["good", "late", "bad"].includes(colour(state));
 const LINES = 6;
 const LAST_S = 300;
 let shown = null, endsUnix = null, aheadS = 0;
@@ -56,7 +59,7 @@ function showClass(room) {
   at("class").style.setProperty("--rows", Math.max(room.seats.length, room.queue.length, 1));
   at("seats").replaceChildren(...room.seats.map((seat) => {
     const line = create("tr", "", {class: seat.stuck ? "stuck" : ""});
-    line.append(create("th", seat.seat, {scope: "row"}), create("td", seat.state, {class: seat.stuck ? "late" : KINDS[seat.state] || ""}),
+    line.append(create("th", seat.seat, {scope: "row"}), create("td", seat.state, {class: seat.stuck ? "late" : colour(seat.state)}),
       create("td", seat.run), create("td", seat.step, {class: "number"}), create("td", seat.passed, {class: "note"}));
     return line;
   }));
@@ -65,15 +68,16 @@ function showClass(room) {
 }
 
 function showRun(run) {
-  at("state").className = KINDS[run.state] || "";
+  at("state").className = colour(run.state);
   write("reason", run.reason);
-  const facts = [["experiment", run.experiment], ["time", lasting(run.elapsed_s)], ["global step", run.global_step]];
+  const facts = [["experiment", run.experiment], [ended(run.state) ? "ended after" : "running for", lasting(run.elapsed_s)], ["global step", run.global_step]];
   at("facts").replaceChildren(...facts.map(([name, value]) => {
     const pair = create("div");
     pair.append(create("dt", name), create("dd", value || "–"));
     return pair;
   }));
   write("notes", run.notes);
+  at("run").classList.toggle("cpus", !run.tasks.some((task) => task.gpu));
   at("tasks").replaceChildren(...run.tasks.map(row));
   shown = run;
   draw();
@@ -83,9 +87,9 @@ function row(task) {
   const line = create("tr");
   line.append(
     create("th", task.task, {scope: "row"}),
-    create("td", task.stuck ? "stuck" : task.state, {class: task.stuck ? "late" : KINDS[task.state] || ""}),
-    ...[task.local_step, task.steps_per_s, task.loss, task.gpu].map((text) => create("td", text, {class: "number"})),
-    create("td", task.note, {class: "note"}));
+    create("td", task.stuck ? "stuck" : task.state, {class: task.stuck ? "late" : colour(task.state)}),
+    ...[task.local_step, task.steps_per_s, task.loss].map((text) => create("td", text, {class: "number"})),
+    create("td", task.gpu, {class: "number gpu"}), create("td", task.note, {class: "note"}));
   return line;
 }
 
@@ -108,7 +112,7 @@ function draw() {
     return item;
   }));
   const last = curves.map(([task, points]) => `${task} ${precise(points[points.length - 1][1])}`);
-  write("loss-text", last.length ? `Newest: ${last.join(", ")}.` : "No loss that can be drawn is recorded yet.");
+  write("loss-text", last.length ? `${ended(shown.state) ? "Last" : "Newest"}: ${last.join(", ")}.` : "No loss that can be drawn is recorded yet.");
   const size = parseFloat(getComputedStyle(svg).fontSize);
   const width = svg.clientWidth, height = svg.clientHeight, bottom = 2 * size, top = size, right = size;
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
@@ -141,8 +145,9 @@ events.onerror = () => {
 events.addEventListener("clock", (message) => { aheadS = Number(message.data) - Date.now() / 1000; showClock(); });
 setInterval(showClock, 1000);
 events.onmessage = (message) => {
-  show(JSON.parse(message.data));
-  write("connection", "Live.");
+  const data = JSON.parse(message.data);
+  show(data);
+  write("connection", data.run && ended(data.run.state) ? "The run has ended." : "Live.");
 };
 addEventListener("error", (event) => write("connection", `This page failed: ${event.message}; reload it.`));
 addEventListener("resize", () => { if (shown) draw(); });

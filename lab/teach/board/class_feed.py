@@ -76,11 +76,10 @@ class ClassFeed:
             LabError: The class cannot be read, or the engine does not answer.
         """
         if self._monotonic() - self._asked >= EVERY_S:
-            queue = queued(self._folder) or []
             self._shown = ClassBoard(
                 name=self._folder.name,
                 ends_unix=None,
-                queue=[_line(entry) for entry in queue],
+                queue=[_line(entry) for entry in queued(self._folder) or []],
                 seats=[_row(seat) for seat in seat_statuses(self._folder)],
             )
             self._asked = self._monotonic()

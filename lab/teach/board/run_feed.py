@@ -24,7 +24,8 @@ from lab.runner.store.directory import RunDir, RunStatus, infos
 from lab.runner.store.gpu_samples import use_by_moment
 from lab.runner.store.measures import STUCK_S
 from lab.runner.store.run_info import RunInfo
-from lab.runner.verdict import state_under_way
+from lab.runner.store.summarize import missing_workers
+from lab.runner.verdict import explain, state_under_way
 from lab.runner.view import GPU_FRESH_S, NOW, Clock, View
 
 _MOST_BYTES: Final = 4 << 20  # of a file that are read at once
@@ -88,12 +89,12 @@ class RunBoard(msgspec.Struct, frozen=True):
     Attributes:
         run: Its id.
         experiment: Its experiment or program.
-        state: Its state.
-        reason: The reason for this state; may be empty.
+        state: Its state; `succeeded without worker-1` if it lacks a task at the end.
+        reason: Why it failed, or why a task is missing; may be empty.
         elapsed_s: Seconds since its start, or that it took.
         global_step: Its highest global step; "" if not known.
         tasks: Its tasks.
-        notes: What the notes of tasks that train say: `staleness` or `waits`.
+        notes: What the notes of tasks say: `staleness` or `waits`, at the end `note`.
         loss: The loss of each task with one: `[[seconds since the start, loss], …]`.
     """
 
@@ -143,18 +144,19 @@ class BoardView(View):
             info: Its `run.json`.
             state: Its state.
         """
-        stopped = info.stopped_unix if state.ended else None
-        until = self._clock.unix() if stopped is None else stopped
+        until = (info.stopped_unix if state.ended else None) or self._clock.unix()
         steps = [progress.highest for progress in self._progress.values()]
+        missing = missing_workers(info, self._statuses) if state.ended else []
+        reasons = (f"{task} {explain(self._statuses[task])}" for task in missing)
         return RunBoard(
             run=info.run_id,
             experiment=short(info.spec.experiment),
-            state=str(state),
-            reason=short(info.reason) if state.ended else "",
+            state=f"{state} without {', '.join(missing)}" if missing else str(state),
+            reason=short(info.reason or ", ".join(reasons)) if state.ended else "",
             elapsed_s=round(max(0.0, until - self._began_unix), 1),
             global_step=whole(max((step for step in steps if step is not None), default=None)),
             tasks=[self._row(task) for task in self._progress],
-            notes=self._last_title,
+            notes="note" if state.ended else self._last_title,
             loss={task: curve.points for task, curve in self._loss.items() if curve.points},
         )
 

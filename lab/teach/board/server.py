@@ -149,8 +149,7 @@ class _Handler(RequestHandler):
 class _Page(_Handler):
     def get(self) -> None:
         if self.get_query_argument("token", ""):
-            options: dict[str, Any] = {"httponly": True, "samesite": "Lax", "expires_days": 30}
-            self.set_cookie(_COOKIE, self.wanted, **options)
+            self.set_cookie(_COOKIE, self.wanted, httponly=True, samesite="Lax", expires_days=30)
             self.redirect("/")
             return
         if self.request.path not in _FILES:

@@ -72,6 +72,22 @@ def test_a_run_that_has_ended_is_shown_as_it_ended(run: RunDir) -> None:
     assert board.elapsed_s == pytest.approx(10 + 550 * 0.002, abs=0.1)
 
 
+def test_a_success_without_a_worker_names_it_and_the_reason(run: RunDir) -> None:
+    def end(task: str, **fields: Any) -> None:
+        status = json.loads(run.status(task).read_text()) | fields
+        run.status(task).write_text(json.dumps(status))
+
+    end("ps-0", state="cancelled")  # a service is no part of the result
+    assert (RunFeed(run).now().state, RunFeed(run).now().reason) == ("succeeded", "")
+    end("worker-1", state="failed", reason="killed by SIGKILL")
+    board = RunFeed(run).now()
+    assert board.state == "succeeded without worker-1"
+    assert board.reason == "worker-1 failed: killed by SIGKILL"
+    assert board.notes == "note"
+    under_way(run, "worker-0")
+    assert (RunFeed(run).now().state, RunFeed(run).now().reason) == ("training", "")
+
+
 def test_only_new_records_are_read_and_a_replaced_file_anew(run: RunDir) -> None:
     path = run.records("worker-0")
     path.write_text(line(local_step=1, global_step=1, loss=4.0, time_unix=BEGAN_UNIX + 1))
