@@ -96,7 +96,7 @@ def _settings(run: RunDir, info: RunInfo) -> Iterator[tuple[str, str]]:
     yield "config", info.cluster_sha256[:DIGITS] or info.project
     yield "tasks", ", ".join(f"{len(hosts)} {job}" for job, hosts in info.cluster.items())
     yield "nodes", str(len({str(row.get("node")) for row in info.tasks}) or "")
-    yield "GPUs", str(len(info.gpus))
+    yield "GPUs", str(len(info.gpus) or "")
     yield from ((name, str(value)) for name, value in info.hyperparameters.items() if name != SEED)
     wanted = registered(spec)
     known = wanted.flags if wanted else dict(_own_flags(info))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lab.study.plots import curves, staleness
-from lab.study.plots.data import Trace
+from lab.study.plots.data import Trace, grouped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,8 +36,13 @@ class Chart:
     missing: str
 
     def caption(self, runs: Runs) -> str:
-        """Return the caption for these runs."""
-        return self.of_one if len(runs) == 1 else self.of_several
+        """Return the caption for these runs, with the sentences about what they have."""
+        has_gpus = any(len(run.values("utilisation")) for run in runs)
+        return (self.of_one if len(runs) == 1 else self.of_several).format(
+            events=_EVENTS if runs[0].marks else "",
+            gpus=_GPUS if has_gpus else "",
+            groups=_GROUPS if len(grouped(runs)) < len(runs) else "",
+        )
 
 
 _GROUPS: Final = (
@@ -49,10 +54,12 @@ _EVENTS: Final = (
     " Dashed lines are the events in the table above; a hatched area lasts until the event's end."
 )
 
+_GPUS: Final = " The driver reports for which share of the time a GPU is busy."
+
 _STALENESS: Final = (
     "The updates by other workers between a step's read of the parameters and its own update."
-    " Bars count the n recorded steps without each worker's first; the dashed mean is over all"
-    " steps."
+    " Bars, or dots if there are few, count the n recorded steps without each worker's first; the"
+    " dashed mean is over all steps."
 )
 
 CHARTS: Final = (
@@ -61,9 +68,9 @@ CHARTS: Final = (
         "Loss",
         curves.loss,
         "Pale points are single records, lines are means over neighbouring records. Workers that"
-        f" train one model share a line. A loss that is not finite is not drawn.{_EVENTS}",
+        " train one model share a line. A loss that is not finite is not drawn.{events}",
         "Lines are means over neighbouring records of all workers. The left panel compares updates,"
-        f" the middle one time, the right one data.{_GROUPS}",
+        " the middle one time, the right one data.{groups}",
         "no record holds a loss",
     ),
     Chart(
@@ -71,8 +78,8 @@ CHARTS: Final = (
         "Accuracy on the test images",
         curves.accuracy,
         "A point is a test of the shared parameters on all test images. Diamonds are the final"
-        f" parameters.{_EVENTS}",
-        f"Lines connect the tests of a run. Diamonds are the final parameters.{_GROUPS}",
+        " parameters.{events}",
+        "Lines connect the tests of a run. Diamonds are the final parameters.{groups}",
         "the programs tested only at the end; async, sync, async-fast and sync-fast draw a curve"
         " with --eval_every 500, an own program with a line such as `step 500, test accuracy 0.91`",
     ),
@@ -81,19 +88,18 @@ CHARTS: Final = (
         "Global step over time",
         curves.progress,
         "The global step counts the updates of all workers, so their lines coincide. A worker that"
-        f" is slow, late or stopped leaves the others in the panel of their own steps.{_EVENTS}",
+        " is slow, late or stopped leaves the others in the panel of their own steps.{events}",
         "The slope is the speed. Images compare"
-        f" runs whose updates use different numbers of them.{_GROUPS}",
+        " runs whose updates use different numbers of them.{groups}",
         "no record holds a step",
     ),
     Chart(
         "throughput",
-        "Throughput, and use of the GPUs",
+        "Throughput",
         curves.throughput,
         "Means over equal spans of time. The thick line counts updates of the shared parameters"
-        " until the first worker has finished, the others each worker's own steps. The driver"
-        f" reports for which share of the time a GPU is busy.{_EVENTS}",
-        f"Means over equal spans of time, until the first worker has finished.{_GROUPS}",
+        " until the first worker has finished, the others each worker's own steps.{gpus}{events}",
+        "Means over equal spans of time, until the first worker has finished.{gpus}{groups}",
         "no worker has two records of a step at different times",
     ),
     Chart(

@@ -1,4 +1,4 @@
-"""Histograms of the staleness of gradients."""
+"""Histograms of the staleness of gradients, or dots if there are few steps."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ _ACROSS: Final = 4
 _MOST_PANELS: Final = 12
 _TAIL: Final = 0.98  # the share of steps left of the last bar, which holds the rest
 _MOST_BARS: Final = 25
+_FEW: Final = 30  # a panel with fewer steps has a dot for each: their shares mean little
 
 
 @settings()
 def draw(runs: Sequence[Trace]) -> Figure | None:
-    """Draw a histogram for each worker of one run, or for each group of several.
+    """Draw a panel for each worker of one run, or for each group of several.
 
     Returns:
         The figure; None if no record holds a staleness.
@@ -39,11 +40,16 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
     rows = math.ceil(len(panels) / across)
     drawn = new_figure(0.6 + 3.2 * rows)
     axes = drawn.subplots(rows, across, sharex=True, sharey=True, squeeze=False)
+    is_few = any(sum(map(len, panel.recorded)) < _FEW for panel in panels)
     order = runs[0].workers if len(runs) == 1 else list(grouped(runs))
     for panel, ax in zip(panels, axes.flat, strict=False):
         # The same worker or group has the same colour in the other figures.
         place = order.index(panel.name) if panel.name in order else 0
-        _histogram(ax, panel, last, line_style(place).colour)
+        (_dots if is_few else _histogram)(ax, panel, last, line_style(place).colour)
+        if panel.mean is not None:
+            ax.axvline(panel.mean, color=BLACK, linestyle="--", linewidth=1.5)
+        ax.set_xlim(-0.6, last + 0.6)
+        ax.grid(visible=False, axis="x")
         title = f"{safe_label(panel.name, 100)} (n = {sum(map(len, panel.recorded)):,})"
         ax.set_title(textwrap.fill(title, 100 // across))
     for ax in axes.flat[len(panels) :]:
@@ -53,7 +59,7 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
     # The panels share their x axis, so one call sets the ticks of all.
     axes[0, 0].set_xticks(ticks, [f"{at}+" if beyond and at == last else f"{at}" for at in ticks])
     for ax in axes[:, 0]:
-        ax.set_ylabel("share of recorded steps (%)")
+        ax.set_ylabel("recorded steps" if is_few else "share of recorded steps (%)")
     drawn.supxlabel("staleness (updates by others)", fontsize=13)
     if any(panel.mean is not None for panel in panels):
         label = "mean over all steps"
@@ -114,7 +120,12 @@ def _histogram(ax: Axes, panel: _Panel, last: int, colour: str) -> None:
     ax.bar(np.arange(last + 1), height, color=colour, width=0.8)
     if not np.isnan(half).any():
         ax.errorbar(np.arange(last + 1), height, half, linestyle="", color=BLACK, capsize=3)
-    if panel.mean is not None:
-        ax.axvline(panel.mean, color=BLACK, linestyle="--", linewidth=1.5)
-    ax.set_xlim(-0.6, last + 0.6)
-    ax.grid(visible=False, axis="x")
+
+
+def _dots(ax: Axes, panel: _Panel, last: int, colour: str) -> None:
+    """Draw a dot for each step, on top of those with the same value."""
+    values = np.sort(np.clip(np.round(np.concatenate(panel.recorded)), 0, last))
+    heights = 1 + np.arange(len(values)) - np.searchsorted(values, values)
+    ax.plot(values, heights, linestyle="", marker="o", markersize=6, color=colour)
+    ax.set_ylim(0, max(heights.max() + 1, ax.get_ylim()[1]))
+    ax.yaxis.get_major_locator().set_params(integer=True)

@@ -169,7 +169,8 @@ def marks_of(trace: Trace, records: pd.DataFrame) -> tuple[Mark, ...]:
         trace: The run; a fault without an end lasts until the end of the run.
         records: All its records, as `lab.runner.store.dataframe` reads them.
     """
-    found = [*_faults(trace, records), *_late_starts(trace), *_restarts(trace.info, records)]
+    restarts = [*_restarts(trace.info, records)]
+    found = [*_faults(trace, records, restarts), *_late_starts(trace), *restarts]
     return tuple(sorted(found, key=lambda mark: (mark.begin, mark.task)))
 
 
@@ -182,7 +183,8 @@ def _events(info: RunInfo, records: pd.DataFrame) -> Iterator[tuple[str, float, 
             yield str(task), float(when), str(message)
 
 
-def _faults(trace: Trace, records: pd.DataFrame) -> Iterator[Mark]:
+def _faults(trace: Trace, records: pd.DataFrame, restarts: Sequence[Mark]) -> Iterator[Mark]:
+    """Yield the faults; one that ends a program lasts until the program runs again."""
     events, end = list(_events(trace.info, records)), trace.end
     over = [(task, when, text) for task, when, text in events if text.startswith(OVER)]
     for task, when, message in events:
@@ -193,7 +195,9 @@ def _faults(trace: Trace, records: pd.DataFrame) -> Iterator[Mark]:
         lasts_s = 0.0
         with suppress(ValueError):  # another version of lab may know more faults
             lasts_s = parse(text).seconds
-        until = next(ends, min(when + lasts_s, max(end, when)))
+        again = (each.begin for each in restarts if each.task == task and each.begin > when)
+        over_s = min(when + lasts_s, max(end, when)) if lasts_s else next(again, when)
+        until = next(ends, over_s)
         yield Mark(task, "fault", short(text, _LONGEST), when, until if until > when else None)
 
 

@@ -264,6 +264,22 @@ def test_a_figure_is_drawn_of_the_runs_that_have_its_data(
     assert missing == snapshot
 
 
+def test_a_caption_speaks_of_gpus_events_and_groups_only_where_there_are_some() -> None:
+    chart = next(chart for chart in CHARTS if chart.name == "throughput")
+    words = ("GPU", "Dashed lines", "form a group")
+    group = RUNS["three runs"]
+    for runs, shown in (
+        ([two_workers()], (False, False, False)),
+        ([two_workers(marks=MARKS)], (False, True, False)),
+        (RUNS["GPUs"], (True, False, False)),
+        ([group[0], replace(group[1], group="x")], (False, False, False)),
+        (group, (False, False, True)),
+    ):
+        assert tuple(word in chart.caption(runs) for word in words) == shown
+        assert not {"{", "}"} & set("".join(each.caption(runs) for each in CHARTS))
+    assert not any("GPU" in each.title for each in CHARTS)
+
+
 AGAINST = {
     "global step (updates)": "step",
     "wall time since the submission (s)": "seconds",
@@ -429,27 +445,40 @@ def test_a_mark_of_a_run_is_a_dashed_line_and_an_area_until_its_end() -> None:
 
 def test_a_histogram_counts_every_recorded_step_but_the_first() -> None:
     first = {**steps("worker-0", 1)[0], "local_step": 1, "staleness": 9000}
-    stale = steps("worker-1", 3, staleness=500)
-    figure = shown(staleness.draw([trace(first, *steps("worker-0"), *stale)]))
+    stale = steps("worker-1", 30, staleness=500)
+    figure = shown(staleness.draw([trace(first, *steps("worker-0", 40), *stale)]))
     for axes in figure.axes:
         assert sum(heights(axes)) == pytest.approx(100)
         assert axes.get_xlim()[1] < 30
-    for word in ("+", "worker-0 (n = 20)", "worker-1 (n = 3)"):  # +: values beyond the last bar
+    for word in ("+", "worker-0 (n = 40)", "worker-1 (n = 30)"):  # +: values beyond the last bar
         assert word in texts(figure)
     assert staleness.draw([trace(first)]) is None
 
 
+def test_few_steps_are_dots_of_their_own_and_no_histogram() -> None:
+    """In all panels, so that they can be compared: a dot for each step, on top of its equals."""
+    rows = [*steps("worker-0", 40), *steps("worker-1", 29, staleness=500)]
+    figure = shown(staleness.draw([trace(*rows)]))
+    assert not any(heights(axes) for axes in figure.axes)
+    many, few = (axes.get_lines()[0].get_xydata().tolist() for axes in figure.axes)
+    assert (len(many), len(few)) == (40, 29)
+    assert few == [[25, height] for height in range(1, 30)]
+    assert len({tuple(dot) for dot in many}) == 40
+    assert "recorded steps" in texts(figure)
+    assert "%" not in texts(figure)
+
+
 def test_the_dashed_line_is_the_mean_over_all_steps() -> None:
-    run = two_workers(tasks=SUMS)
+    run = trace(*steps("worker-0", 60), *steps("worker-1", 60), tasks=SUMS)
     figure = shown(staleness.draw([run]))
     assert [axes.get_lines()[0].get_xdata()[0] for axes in figure.axes] == [3, 1]
     for axes in figure.axes:
-        assert heights(axes) == pytest.approx([30, 35, 35, 0])
+        assert heights(axes) == pytest.approx([100 / 3] * 3 + [0])
     assert "mean over all steps" in texts(figure)
     other = replace(run, tasks=[summed("worker-0", 0, 50)])  # the mean of the means of two runs
     line = shown(staleness.draw([run, other])).axes[0].get_lines()[-1]
     assert line.get_xdata()[0] == pytest.approx((3100 / 1100 + 0) / 2)
-    without = shown(staleness.draw([two_workers()]))
+    without = shown(staleness.draw([replace(run, tasks=())]))
     assert not without.axes[0].get_lines()
     assert "mean over all steps" not in texts(without)
 

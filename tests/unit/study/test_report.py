@@ -18,6 +18,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from lab.base.command_line import read_arguments
+from lab.base.formatting import figure
 from lab.base.statistics import Interval
 from lab.cli import main
 from lab.protocol.experiments.experiment import RESTARTS, OnFailure, hyperparameters
@@ -173,6 +174,36 @@ def test_the_text_of_the_page(name: str, store: Path, snapshot: SnapshotAssertio
         assert (word in page.text) is ("repeat" in name), word
     assert ("Unequal lengths" in page.text) is ("unequal" in name)
     assert [line.strip() for line in page.text.splitlines() if line.strip()] == snapshot
+
+
+@pytest.mark.usefixtures("blank")
+def test_a_number_has_the_same_name_and_value_as_in_lab_compare(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for run_id in (FIRST, SECOND):
+        recorded.make(store, run_id, steps=STEPS)
+    html = html_of(FIRST)
+    capsys.readouterr()
+    assert main(["compare", FIRST, SECOND, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["figures"]
+    compared = {row["name"]: figure(row["values"][0], row["unit"]) for row in rows}
+    tiles = re.findall(r"<li><b>(.*?)</b><span>(.*?)</span></li>", html)
+    shown = {name: text for text, name in tiles}
+    # `lab compare` has one speed, and these two beside the ids of the runs.
+    assert shown.keys() - compared.keys() == {"state", "every update counted", "global steps/s"}
+    both = shown.keys() & compared.keys()
+    assert len(both) > 5
+    assert {name: shown[name] for name in both} == {name: compared[name] for name in both}
+
+
+@pytest.mark.usefixtures("blank")
+def test_a_success_without_a_worker_names_it_in_amber(store: Path) -> None:
+    run = recorded.make(store, FIRST, steps=STEPS)
+    status = json.loads(run.status("worker-1").read_text()) | {"state": "failed"}
+    run.status("worker-1").write_text(json.dumps(status))
+    html = html_of(FIRST)
+    assert '<li class="warn"><b>succeeded without worker-1</b>' in html
+    assert "It succeeded without worker-1." in html
 
 
 @pytest.mark.usefixtures("blank")
@@ -352,6 +383,15 @@ def test_a_fault_is_marked_until_its_end(tmp_path: Path) -> None:
         (pytest.approx(50), None),
     ]
     assert summarize(run).ineffective_faults == [slow, "kill worker-1 after 9 steps"]
+
+
+def test_a_kill_lasts_until_the_program_runs_again(tmp_path: Path) -> None:
+    run = recorded.make(tmp_path, FIRST, steps=1100, faults=("kill worker-1 after 9 steps",))
+    add(run, "worker-1", 4, kind="event", message="fault: kill worker-1 after 9 steps")
+    for task, when in (("worker-1", 3), ("worker-0", 5), ("worker-1", 6)):
+        add(run, task, when, kind="start", attempt=1 + (when > 5))
+    kill = next(mark for mark in marks_until(60.0, run) if mark.what == "fault")
+    assert (kill.begin, kill.end) == (pytest.approx(4), pytest.approx(6))
 
 
 def test_late_starts_and_new_starts_are_marked(tmp_path: Path) -> None:
