@@ -45,10 +45,10 @@ _RESULT_WITH_GPU: Final = (
 """The columns if GPUs were sampled; narrower headings make room for `gpu` in 80 characters."""
 
 
-def state_cell(state: str) -> Text:
+def state_cell(state: str, *, is_degraded: bool = False) -> Text:
     """Return a state in its colour; an unknown state has the colour of a failure."""
-    known = state in set(State)
-    return Text(visible(state), style=STYLES[State(state)] if known else "bold red")
+    style = STYLES[State(state)] if state in set(State) else "bold red"
+    return Text(visible(state), style="yellow" if is_degraded else style)
 
 
 def result_table(summary: Summary) -> Group:
@@ -79,7 +79,7 @@ def _result_row(task: TaskSummary, *, with_gpu: bool) -> list[Cell]:
 
 def _headline(summary: Summary) -> Text:
     line = Text(visible(f"run {summary.run_id}: {summary.experiment} on {summary.backend}, "))
-    line.append_text(state_cell(summary.state))
+    line.append_text(state_cell(summary.state, is_degraded=summary.degraded))
     if summary.wall_s is not None:
         line.append(f" after {seconds(summary.wall_s)}")
     if summary.reason:
@@ -135,9 +135,8 @@ def _faults(summary: Summary) -> Iterator[tuple[str, str, str]]:
 
 def _restarts(summary: Summary) -> Iterator[tuple[str, str, str]]:
     """Yield the facts about tasks that failed or started again."""
-    if summary.degraded:
-        missing = [task.task for task in summary.tasks if task.state != State.SUCCEEDED]
-        yield "without", visible(", ".join(missing)), "bold yellow"
+    if summary.missing:
+        yield "without", visible(", ".join(summary.missing)), "bold yellow"
     restarted = [f"{task.task} {task.attempts - 1}x" for task in summary.tasks if task.attempts > 1]
     if restarted:
         yield "restarted", visible(", ".join(restarted)), "bold yellow"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,13 +39,16 @@ _GIVE_WAY = (
 )  # fmt: skip
 """The columns that a narrow terminal leaves out, in this order. A user types the other two."""
 
+_LEGEND: Final = "* with an injected fault: `lab show RUN` names it"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """The facts of a run. A damaged run has only its id and its error.
 
     `epochs` is the highest number of a task's epochs, counted from 1. `steps_per_s` is the number
-    of global steps per second.
+    of global steps per second. `faults` are those that the user ordered, and `missing` the
+    tasks that a run succeeded without.
     """
 
     run_id: str
@@ -59,6 +62,8 @@ class Row:
     steps_per_s: float | None = None
     accuracy: float | None = None
     started: str = ""
+    faults: Sequence[str] = ()
+    missing: Sequence[str] = ()
 
 
 def run_rows(runs: Mapping[RunDir, RunInfo | None], probe: Probe) -> list[Row]:
@@ -135,9 +140,10 @@ def runs_table(rows: Iterable[Row], width: int | None = None) -> tuple[Table, li
     return table, [name.removeprefix(">") for name in left_out]
 
 
-def notes(rows: Iterable[Row]) -> list[str]:
+def notes(rows: Sequence[Row]) -> list[str]:
     """Return a line for each run with a note, such as the error of a damaged run."""
-    return [f"run {visible(row.run_id)} {row.state}: {row.note}" for row in rows if row.note]
+    lines = [f"run {visible(row.run_id)} {row.state}: {row.note}" for row in rows if row.note]
+    return [*lines, *([_LEGEND] if any(row.faults for row in rows) else [])]
 
 
 def _row(run: RunDir, info: RunInfo, probe: Probe) -> Row:
@@ -145,7 +151,7 @@ def _row(run: RunDir, info: RunInfo, probe: Probe) -> Row:
     status = RunStatus(info, {}) if is_settled(info) else status_or_warn(run, probe)
     info = status.info
     summary = read_summary(run.summary_path)
-    tasks = summary.tasks if summary else ()
+    tasks, missing = (summary.tasks, summary.missing) if summary else ([], [])
     epochs = (task.epoch + 1 for task in tasks if task.epoch is not None)
     return Row(
         run_id=info.run_id,
@@ -153,12 +159,14 @@ def _row(run: RunDir, info: RunInfo, probe: Probe) -> Row:
         backend=info.backend,
         state=status.state.value,
         reason=status.reason,
-        note=status.note,
+        note=status.note or (f"without {', '.join(missing)}" if missing else ""),
         epochs=max(epochs, default=None),
         global_step=summary.global_step if summary else None,
         steps_per_s=summary.steps_per_s if summary else None,
         accuracy=summary.accuracy if summary else None,
         started=time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(info.started_unix)),
+        faults=info.spec.faults,
+        missing=missing,
     )
 
 
@@ -167,7 +175,7 @@ def _cells(row: Row) -> list[Cell]:
         row.run_id,
         row.experiment,
         row.backend,
-        state_cell(row.state),
+        state_cell(row.state, is_degraded=bool(row.missing)).append("*" if row.faults else ""),
         whole(row.epochs),
         whole(row.global_step),
         rate(row.steps_per_s),

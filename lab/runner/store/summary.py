@@ -212,6 +212,12 @@ class Summary:
         return list(dict.fromkeys(each.fault for each in self.faults if each.fault not in met))
 
     @property
+    def missing(self) -> list[str]:
+        """The tasks that a degraded run succeeded without."""
+        unfinished = (task.task for task in self.tasks if task.state != State.SUCCEEDED)
+        return list(unfinished) if self.degraded else []
+
+    @property
     def as_expected(self) -> bool:
         """Whether all results of the experiment are reported and in their expected ranges."""
         return all(result.as_expected for result in self.results)

@@ -128,4 +128,4 @@ def _dots(ax: Axes, panel: _Panel, last: int, colour: str) -> None:
     heights = 1 + np.arange(len(values)) - np.searchsorted(values, values)
     ax.plot(values, heights, linestyle="", marker="o", markersize=6, color=colour)
     ax.set_ylim(0, max(heights.max() + 1, ax.get_ylim()[1]))
-    ax.yaxis.get_major_locator().set_params(integer=True)
+    ax.locator_params(axis="y", integer=True)

@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,13 +18,17 @@ from lab.base.tables import fitting, show
 from lab.protocol.experiments.registry import EXPERIMENTS
 from lab.protocol.volume.files import read_regular
 from lab.runner.run_list import DAMAGED, STATES, Row, filtered, runs_table
+from lab.runner.store.summarize import summarize
 from lab.verbs.experiments import _experiments_table
 from tests.support.cli import ROOT, Cli
+from tests.support.recorded import make
 
 ID = "20260101-0000-estimator-mirrored-aaaa"
 
 
-def row(run_id: str = ID, experiment: str = "async", state: str = "succeeded") -> Row:
+def row(
+    run_id: str = ID, experiment: str = "async", state: str = "succeeded", **changes: Any
+) -> Row:
     return Row(
         run_id=run_id,
         experiment=experiment,
@@ -34,6 +39,7 @@ def row(run_id: str = ID, experiment: str = "async", state: str = "succeeded") -
         steps_per_s=1234.6,
         accuracy=0.9123,
         started="2026-01-01 00:00:00",
+        **changes,
     )
 
 
@@ -77,6 +83,29 @@ def test_a_name_longer_than_the_terminal_continues_and_a_pipe_gets_every_column(
     show(runs_table([row("r" * 80, "e" * 120)])[0])
     values = ["r" * 80, "e" * 120, "compose", "succeeded", "50", "123,456,789", "1,235", "0.9123"]
     assert {*values, "2026-01-01", "00:00:00"} <= {*capsys.readouterr().out.split()}
+
+
+def test_a_run_with_a_fault_is_marked_and_one_without_a_worker_is_named(
+    cli: Cli, tmp_path: Path
+) -> None:
+    kill = ("kill worker-1 after 500 steps",)
+    whole, degraded = (
+        make(tmp_path, f"20260101-000{n}-async-aaaa", steps=60, faults=kill * n) for n in range(2)
+    )
+    status = json.loads(degraded.status("worker-1").read_text()) | {"state": "failed"}
+    degraded.status("worker-1").write_text(json.dumps(status))
+    for run in (whole, degraded):
+        run.summary_path.write_text(summarize(run).to_json())
+    out, err = cli("runs", "--runs-dir", str(tmp_path))
+    assert [line.split()[3] for line in out.splitlines()[2:]] == ["succeeded", "succeeded*"]
+    assert f"run {degraded.run_id} succeeded: without worker-1" in err
+    assert "* with an injected fault: " in err
+    assert whole.run_id not in err
+    found = json.loads(cli("runs", "--runs-dir", str(tmp_path), "--json").out)
+    assert [row["faults"] for row in found] == [[], [*kill]]
+    assert [row["missing"] for row in found] == [[], ["worker-1"]]
+    cell = runs_table([row(missing=("worker-1",))])[0].columns[3]._cells[0]
+    assert str(cell.style) == "yellow"
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])
