@@ -54,11 +54,11 @@ def pages() -> dict[str, str]:
 
 def navigation() -> list[object]:
     """The entries of the pages in the site's navigation: a section, and the page of Python."""
-    names = [name for group in GROUPS.values() for name in group]
-    return [
-        {"Command line": [{f"lab {name}": COMMAND_PAGES[name]} for name in names]},
-        {"Python API": PYTHON_PAGE},
+    groups = [
+        {group: [{f"lab {name}": COMMAND_PAGES[name]} for name in names]}
+        for group, names in GROUPS.items()
     ]
+    return [{"Command line": groups}, {"Python API": PYTHON_PAGE}]
 
 
 def command_page(name: str) -> str:
