@@ -29,6 +29,7 @@ from lab.protocol.volume.run_spec import PLAIN
 from lab.protocol.volume.states import State
 from lab.runner.store.dataframe import records_frame
 from lab.runner.store.directory import RunDir
+from lab.runner.store.measures import OF_RUN
 from lab.runner.store.run_info import RunInfo
 from lab.runner.store.settings import command
 from lab.runner.store.summarize import summarize
@@ -194,6 +195,9 @@ def test_a_number_has_the_same_name_and_value_as_in_lab_compare(
     both = shown.keys() & compared.keys()
     assert len(both) > 5
     assert {name: shown[name] for name in both} == {name: compared[name] for name in both}
+    columns = next(row for row in Page(html_of(FIRST, SECOND)).rows if row[:2] == ["run", "group"])
+    own = {"run", "group", "state", "seed", "counted"}
+    assert {*columns} - own <= {measure.label for measure in OF_RUN}
 
 
 @pytest.mark.usefixtures("blank")
