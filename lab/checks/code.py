@@ -21,7 +21,7 @@ from lab.protocol.runtimes import RUNTIMES
 SECONDS: Final = 60.0
 """How long the tests may take; a program that waits for itself never ends."""
 
-_SAID: Final = re.compile(r"(gap|\d+ of \d+)(: .*)?")
+_SAID: Final = re.compile(r"(gap|none|\d+ of \d+)(: .*)?")
 
 
 def run_tests(name: str, root: Path) -> str:
@@ -32,7 +32,8 @@ def run_tests(name: str, root: Path) -> str:
         root: The project's directory.
 
     Returns:
-        `9 of 9`, `4 of 9: HINT`, or `gap: HINT` if the program is not written yet.
+        `9 of 9`, `4 of 9: HINT`, `none: HINT` if they cannot run, or `gap: HINT` if the program is
+        not written yet.
 
     Raises:
         InputError: There is no such experiment, no file with tests, or no Python for it.
@@ -49,17 +50,16 @@ def run_tests(name: str, root: Path) -> str:
         env=base_environ(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
         start_new_session=True,
     ) as process:
         try:
             said, _ = process.communicate(timeout=SECONDS)
         except subprocess.TimeoutExpired:
-            return f"0 of 1: the tests did not end within {SECONDS:.0f} s; does a loop never end?"
+            return f"none: the tests did not end within {SECONDS:.0f} s; does a loop never end?"
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # also what the program started
     line = printed(said.rpartition(b"\n")[0].rpartition(b"\n")[2])
     if not _SAID.fullmatch(line):
-        return f"0 of 1: the tests ended early, with exit code {process.returncode}"
+        return f"none: the tests ended early, with exit code {process.returncode}"
     return short(line, LONGEST_REASON)

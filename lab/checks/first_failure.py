@@ -2,7 +2,8 @@
 
     python first_failure.py FILE
 
-It prints one line: `9 of 9`, `4 of 9: HINT`, or `gap: HINT` if the program is not written yet.
+It prints one line: `9 of 9`, `4 of 9: HINT`, `none: HINT` if they cannot run, or `gap: HINT` if the
+program is not written yet.
 Any Python with the packages of the tests can run it: it imports nothing of lab.
 """
 
@@ -56,7 +57,7 @@ def outcome(tests: Path) -> str:
         module = importlib.import_module(tests.stem)
         suite = unittest.defaultTestLoader.loadTestsFromModule(module)
     except (Exception, SystemExit) as error:  # noqa: BLE001  (of the student's program)
-        return f"0 of 1: {hint_of(error, tests.parent)}"
+        return f"none: {hint_of(error, tests.parent)}"
     suite.run(result)
     if isinstance(result.first, NotImplementedError):
         return f"gap: {result.first}"

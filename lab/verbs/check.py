@@ -113,31 +113,32 @@ def _origin(lesson: Lesson, begin: str) -> str:
     return f"{begin}from {visible(lesson.origin)}" if lesson.origin else ""
 
 
-def _stage(lesson: str, result: StageResult) -> Iterator[Padding | Text]:
+def _indented(columns: int, *parts: str | Text | tuple[str, str]) -> Padding:
+    return Padding(Text.assemble(*parts), (0, 0, 0, columns), expand=False)
+
+
+def _stage(lesson: str, result: StageResult) -> Iterator[Padding]:
     mark = _DONE if result.passed else _WRONG if _wrong(result) else _OPEN
     runs = "  ".join(map(visible, dict.fromkeys(result.runs.values())))
-    yield Text.assemble(mark, " ", (result.stage, "bold"), "  ", (runs, "dim"))
-    yield Padding(Text(visible(result.text)), (0, 0, 0, 2), expand=False)
+    yield _indented(0, mark, " ", (result.stage, "bold"), "  ", (runs, "dim"))
+    yield _indented(2, visible(result.text))
     if result.hint:
-        yield Padding(
-            Text.assemble("→ ", (visible(result.hint), "yellow")), (0, 0, 0, 2), expand=False
-        )
-    flag = "predict" if result.hint else "answer"
+        yield _indented(2, "→ ", (visible(result.hint), "yellow"))
     for reply in result.replies:
-        yield Padding(_reply(lesson, reply, flag), (0, 0, 0, 2), expand=False)
+        yield from _reply(lesson, reply, "predict" if result.hint else "answer")
 
 
-def _reply(lesson: str, reply: Reply, flag: str) -> Text:
-    """Return a question, with the answer or the flag of `lab check` that gives one."""
+def _reply(lesson: str, reply: Reply, flag: str) -> Iterator[Padding]:
+    """Yield a question, and the answer or the flag of `lab check` that gives one."""
     mark = _OPEN if reply.given is None else _DONE if reply.right else _WRONG
-    line = Text.assemble(mark, " ", visible(reply.text), "\n  ")
+    yield _indented(2, mark, " ", visible(reply.text))
     if reply.predicted is not None:
-        line.append(f"you predicted {visible(reply.predicted)}\n  ", "cyan")
+        yield _indented(4, (f"you predicted {visible(reply.predicted)}", "cyan"))
     if reply.given is None:
-        return line.append(f"lab check {lesson} --{flag} {reply.question}=…", "dim")
-    return line.append(f"{visible(reply.given)}: ").append(
-        visible(reply.note), "green" if reply.right else "yellow"
-    )
+        yield _indented(4, (f"lab check {lesson} --{flag} {reply.question}=…", "dim"))
+    else:
+        note = visible(reply.note), "green" if reply.right else "yellow"
+        yield _indented(4, f"{visible(reply.given)}: ", note)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

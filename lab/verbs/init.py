@@ -209,7 +209,7 @@ def _with_files(made: Initialized, root: Path | None, *, course: bool) -> Initia
         *made.notes,
         f"wrote {', '.join(written)}, and {COPY}/ for the image" if written else "",
         f"kept what exists already: {', '.join(kept)}" if kept else "",
-        "see its first stage with `lab check points`" if course else "",
+        "`lab check` lists its lessons; `lab check points` is a small one" if course else "",
     ]
     return replace(made, written=[*made.written, *written], kept=kept, notes=[*filter(None, notes)])
 

@@ -45,7 +45,26 @@ WRONG = (
         "divides by three workers",
         "self.parameters -= RATE * gradients",
         "self.parameters -= RATE * gradients / 3",
-        "not the mean over all",
+        "is 0.333 times RATE",
+    ),
+    Wrong("forgets the rate", "RATE * gradients", "gradients", "is 20 times RATE"),
+    Wrong(
+        "keeps what it computes for itself",
+        "self.parameters -= RATE * gradients",
+        "parameters = self.parameters - RATE * gradients",
+        "are the same after an update",
+    ),
+    Wrong(
+        "counts the staleness before it has the lock",
+        "with self.lock:\n            staleness = self.global_step - step_at_read",
+        "staleness = self.global_step - step_at_read\n        with self.lock:",
+        "An update came between",
+    ),
+    Wrong(
+        "takes 0 for no limit",
+        "self.most_staleness is not None and",
+        "self.most_staleness and",
+        "None is no limit",
     ),
     Wrong(
         "the step before this update",
@@ -69,7 +88,7 @@ WRONG = (
         "takes no stale gradients",
         "if self.most_staleness is not None and staleness > self.most_staleness:",
         "if staleness > (self.most_staleness or 100):",
-        "as old as they may be",
+        "however old they are",
     ),
     Wrong(
         "updates without the lock",

@@ -15,7 +15,8 @@ COURSE: Final = ROOT / "docs/how-to/course"
 """The files that a student gets."""
 
 _GAP: Final = re.compile(
-    r"(?P<indent> *)# --- your code: .*?NotImplementedError\(\"(?P<name>\w+) of .*?# --- end ---\n",
+    r"(?P<indent> *)# --- your code: .*?"
+    r"NotImplementedError\(\"`(?P<name>\w+)` in .*?# --- end ---\n",
     re.DOTALL,
 )
 

@@ -47,7 +47,7 @@ def hint(done: Done) -> str:
 def test_an_empty_program_says_which_gap_is_first(tmp_path: Path, solution: Solution) -> None:
     first = next(iter(solution.gaps))
     seen = hint(outcome(tmp_path, solution, solution.program.read_text()))
-    assert seen.startswith(f"{first} of {solution.program.name} has no code yet: ")
+    assert seen.startswith(f"`{first}` in {solution.program.name} has no code yet: ")
 
 
 @pytest.mark.parametrize("solution", SOLUTIONS, **ids)

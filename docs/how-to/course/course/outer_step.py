@@ -32,21 +32,21 @@ class OuterOptimizer:
     def gradient(self):
         """Return the change since the last exchange, as a gradient: a step goes against it."""
         # --- your code: a vector like `reference`, without a graph. Which way does a step go? ---
-        raise NotImplementedError("gradient of outer_step.py has no code yet: what has changed?")
+        raise NotImplementedError("`gradient` in outer_step.py has no code yet: what has changed?")
         # --- end ---
 
     def mean(self, vector):
         """Return the mean of all ranks' vectors; each rank calls it with its own."""
         # --- your code: with one `self.group.all_reduce(vector)`, which replaces the vector by the
         # sum of all ranks' vectors. `self.group.ranks` is the number of ranks. ---
-        raise NotImplementedError("mean of outer_step.py has no code yet: ask all ranks.")
+        raise NotImplementedError("`mean` in outer_step.py has no code yet: ask all ranks.")
         # --- end ---
 
     def move(self, gradient):
         """Move `reference` by one step of SGD with Nesterov's momentum, and update `velocity`."""
         # --- your code: as `torch.optim.SGD` with `nesterov=True` and `dampening=0`. Its
         # documentation has the formulas: there `velocity` is called b, and is kept. ---
-        raise NotImplementedError("move of outer_step.py has no code yet: the outer step.")
+        raise NotImplementedError("`move` in outer_step.py has no code yet: the outer step.")
         # --- end ---
 
     @torch.no_grad()
@@ -54,13 +54,13 @@ class OuterOptimizer:
         """Give the values of `reference` to the parameters, each of its own shape."""
         # --- your code: the inner optimizer knows the parameters, so change their values, and keep
         # the objects. They must not share memory with `reference`, which has to stay. ---
-        raise NotImplementedError("put_back of outer_step.py has no code yet: go on from here.")
+        raise NotImplementedError("`put_back` in outer_step.py has no code yet: go on from here.")
         # --- end ---
 
     def step(self):
         """Exchange: afterwards all ranks have the same new parameters."""
         # --- your code: the four methods above, in the right order ---
-        raise NotImplementedError("step of outer_step.py has no code yet: join the parts.")
+        raise NotImplementedError("`step` in outer_step.py has no code yet: join the parts.")
         # --- end ---
 
 

@@ -22,7 +22,7 @@ def bounds(length, ranks):
     Returns a list of ranks + 1 integers: chunk i is `vector[bounds[i] : bounds[i + 1]]`.
     """
     # --- your code: 10 elements and 3 ranks have chunks of 3, 3 and 4, in any order ---
-    raise NotImplementedError("bounds of ring.py has no code yet: where does each chunk begin?")
+    raise NotImplementedError("`bounds` in ring.py has no code yet: where does each chunk begin?")
     # --- end ---
 
 
@@ -39,7 +39,7 @@ def exchange(outgoing, incoming, group):
     """
     # --- your code: with `group.isend` or `group.send`, and `group.recv` (see Group below).
     # All ranks call this at the same time. ---
-    raise NotImplementedError("exchange of ring.py has no code yet: send on, and receive.")
+    raise NotImplementedError("`exchange` in ring.py has no code yet: send on, and receive.")
     # --- end ---
 
 
@@ -51,7 +51,7 @@ def reduce_scatter(vector, group):
     parts, rank, ranks = chunks(vector, group.ranks), group.rank, group.ranks
     # --- your code: first, rank r sends chunk r. It adds what it receives to its own chunk of that
     # number, and sends this one next. How often? `torch.empty_like` makes room to receive. ---
-    raise NotImplementedError("reduce_scatter of ring.py has no code yet: pass on and add.")
+    raise NotImplementedError("`reduce_scatter` in ring.py has no code yet: pass on and add.")
     # --- end ---
 
 
@@ -62,14 +62,14 @@ def all_gather(vector, group):
     """
     parts, rank, ranks = chunks(vector, group.ranks), group.rank, group.ranks
     # --- your code: now a rank passes on the chunk as it is. Which chunk does it have first? ---
-    raise NotImplementedError("all_gather of ring.py has no code yet: pass on the sums.")
+    raise NotImplementedError("`all_gather` in ring.py has no code yet: pass on the sums.")
     # --- end ---
 
 
 def mean(vector, group):
     """Return the mean of all ranks' vectors, with the same length. The argument stays as it is."""
     # --- your code: with the functions above ---
-    raise NotImplementedError("mean of ring.py has no code yet: from all ranks' sum to the mean.")
+    raise NotImplementedError("`mean` in ring.py has no code yet: from all ranks' sum to the mean.")
     # --- end ---
 
 

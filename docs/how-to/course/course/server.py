@@ -18,21 +18,19 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 
-from lab.task.sdk import load_mnist
-
 RATE = 0.05
 REFUSED = 0
 READ, LEAVE = -1, -2  # requests; any other number is the step at which the worker has read
 
 
 class Server:
-    """The parameters. One thread for each worker calls the two methods, whenever it wants.
+    """The parameters. Each worker has a thread here, which calls the two methods at any time.
 
     Attributes:
         parameters: The parameters of the model: a vector.
         most_staleness: Gradients with a higher staleness are refused; None: none is.
         global_step: The number of updates of all workers.
-        lock: Only one thread at a time can hold it.
+        lock: Only one thread at a time is inside `with self.lock:`; the others wait there.
     """
 
     def __init__(self, parameters, most_staleness=None):
@@ -42,28 +40,30 @@ class Server:
         self.lock = threading.Lock()
 
     def read(self):
-        """Return the global step, and the parameters at this step.
+        """Return a tuple: the global step, and the parameters at this step.
 
-        The worker computes with what it gets while other threads update the server.
+        They are sent to the worker after this method has returned. By then, other threads may have
+        updated the server, but what was read must not change.
         """
         # --- your code: both belong to one moment, so no update may come between them ---
-        raise NotImplementedError("read of server.py has no code yet.")
+        raise NotImplementedError("`read` in server.py has no code yet: what does a worker need?")
         # --- end ---
 
     def update(self, gradients, step_at_read):
-        """Apply the gradients of one batch: parameters − RATE × gradients.
+        """Apply the gradients of one batch: subtract RATE times the gradients.
 
         Args:
             gradients: A vector of the shape of the parameters.
             step_at_read: What `read` returned to this worker before it computed them.
 
         Returns:
-            The global step that this update makes (the first one makes 1), and the staleness of the
-            gradients. If they are refused: REFUSED and the staleness; nothing is changed.
+            A tuple: the global step that this update makes (the first one makes 1), and the
+            staleness of the gradients. If they are refused: REFUSED and the staleness; nothing is
+            changed.
         """
         # --- your code: count the staleness, refuse what is too old, then update. Another thread
         # must see all of this update or nothing of it. ---
-        raise NotImplementedError("update of server.py has no code yet.")
+        raise NotImplementedError("`update` in server.py has no code yet: what changes, and when?")
         # --- end ---
 
 
@@ -115,10 +115,12 @@ def answer(server, all_left, connection):
 
 def train(address, task_index, updates, batch_size):
     """Make steps until all workers together have made `updates`; the first worker reports."""
+    from lab.task.sdk import load_mnist  # here, because the tests need no images
+
     mnist = load_mnist()
     batches = mnist.train.batches(batch_size, [0, task_index])
     connection = connect(address)
-    applied, local_step = [], 0
+    ages, local_step, total = [], 0, 0
     while True:
         send(connection, READ)
         step_at_read, parameters = receive(connection)
@@ -129,16 +131,17 @@ def train(address, task_index, updates, batch_size):
         send(connection, step_at_read, np.append(gradients, -1 / RATE))
         global_step, (staleness,) = receive(connection)
         local_step += 1
+        total += staleness
         if global_step != REFUSED:
-            applied.append(staleness)
-            if local_step == 1 or local_step % 10 == 0:
+            ages.append(global_step - 1 - step_at_read)  # the judge does not take your word for it
+            if local_step == 1 or local_step % 50 == 0:
                 print(f"local step {local_step}, global step {global_step}, loss {loss:.4f}")
     send(connection, LEAVE)
     global_step, parameters = receive(connection)
     if task_index == 0:
-        report("refused", 1 - len(applied) / local_step)
-        report("staleness", np.mean(applied))
-        report("oldest", max(applied))
+        report("refused", 1 - len(ages) / local_step)
+        report("staleness", total / local_step)
+        report("oldest", max(ages))
         report("lost", global_step - parameters[-1])
         report("accuracy", accuracy(parameters[:-1], mnist.test))
 
