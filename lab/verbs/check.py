@@ -134,9 +134,9 @@ def _reply(lesson: str, reply: Reply, flag: str) -> Iterator[Padding]:
     yield _indented(2, mark, " ", visible(reply.text))
     if reply.predicted is not None:
         yield _indented(4, (f"you predicted {visible(reply.predicted)}", "cyan"))
-    if reply.given is None:
+    if reply.given is None and not (flag == "predict" and reply.predicted):
         yield _indented(4, (f"lab check {lesson} --{flag} {reply.question}=…", "dim"))
-    else:
+    elif reply.given is not None:
         note = visible(reply.note), "green" if reply.right else "yellow"
         yield _indented(4, f"{visible(reply.given)}: ", note)
 
@@ -226,7 +226,8 @@ def check(
         for flag in ("answer", "predict"):
             if given[flag]:
                 new = _typed(lessons[lesson], flag, given[flag])
-                _check_runs(lessons[lesson], store, flag, new)
+                before = check_lesson(lesson, lessons[lesson], Evidence.read(store))
+                _check_order(before, flag, new)
                 kept = predicted if flag == "predict" else str
                 add_answers(store, lesson, {kept(name): text for name, text in new.items()})
                 typed |= new
@@ -264,19 +265,18 @@ def _typed(lesson: Lesson, flag: str, given: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def _check_runs(lesson: Lesson, store: Path, flag: str, typed: Collection[str]) -> None:
-    """Check that an answer comes after the runs that it is about, and a prediction before.
+def _check_order(results: Sequence[StageResult], flag: str, typed: Collection[str]) -> None:
+    """Check that an answer comes after the runs that it is about, and a prediction before it.
 
     Raises:
         InputError: It does not.
     """
-    for result in check_lesson("", lesson, Evidence.read(store)):
-        asked = [name for name in typed if name in _questions(result)]
-        if asked and flag == "answer" and not result.runs:
-            raise InputError(f"{asked[0]} cannot be answered yet", result.hint)
-        if asked and flag == "predict" and not result.hint:
-            what = f"{asked[0]} cannot be predicted: {', '.join(result.runs.values())} has ended"
-            raise InputError(what, f"answer it with `--answer {asked[0]}=…`")
+    for result in results:
+        for reply in result.replies:
+            if reply.question in typed and flag == "answer" and not result.runs:
+                raise InputError(f"{reply.question} cannot be answered yet", result.hint)
+            if reply.question in typed and flag == "predict" and reply.given is not None:
+                raise InputError(f"{reply.question} is answered already", "see `lab check`")
 
 
 def _as_json(result: StageResult) -> dict[str, object]:

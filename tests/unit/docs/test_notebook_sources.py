@@ -182,7 +182,7 @@ def test_a_check_keeps_what_was_found_and_shows_what_is_left(
 ) -> None:
     monkeypatch.syspath_prepend(str(notebooks.FOLDER))
     monkeypatch.setenv("LAB_RUNS_DIR", str(tmp_path))
-    monkeypatch.setattr("lab.verbs.check._check_runs", lambda *_: None)
+    monkeypatch.setattr("lab.verbs.check._check_order", lambda *_: None)
     common = importlib.import_module("common")
     common.check("async", updates=1650, late_updates="1,650", last=...)
     assert "→ no run of async has ended yet" in capsys.readouterr().out

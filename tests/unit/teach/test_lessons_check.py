@@ -414,6 +414,8 @@ def test_a_prediction_comes_before_the_run_and_stands_beside_the_answer(
     answers = newest(read_answers(tmp_path / FILE), "async") | typed({"updates": "8250"}, 9e9)
     (reply, *_) = check_stage(stage_of("async", "train"), {"async": [measured()]}, answers).replies
     assert (reply.given, reply.predicted) == ("8250", "100")
+    cli(*lines, "--answer", "updates=1", code=1)
+    assert "updates is answered already" in cli(*lines, "--predict", "updates=2", code=2).err
 
 
 def stage_of_code(answers: Mapping[str, Answer] | None) -> StageResult:
