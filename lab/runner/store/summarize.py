@@ -76,7 +76,10 @@ def summary_of(
         backend=info.backend,
         state=info.state.value,
         reason=info.reason,
-        degraded=bool(missing_workers(info, statuses)),
+        degraded=info.state is State.SUCCEEDED
+        and any(
+            statuses[task].state is not State.SUCCEEDED for task in workers if task in statuses
+        ),
         global_step=max(steps) if steps else None,
         updates_conserved=_conserved(info, final, [progress[task] for task in workers], statuses),
         updates_lost=_lost(final),
@@ -98,14 +101,6 @@ def summary_of(
         left=list(info.left),
         faults=list(faults),
     )
-
-
-def missing_workers(info: RunInfo, statuses: Mapping[str, TaskStatus]) -> list[str]:
-    """Return the workers that a run has succeeded without; none of any other run."""
-    if info.state is not State.SUCCEEDED:
-        return []
-    workers = (task for task in info.task_names() if not info.spec.is_service(task))
-    return [task for task in workers if task in statuses and statuses[task].state != info.state]
 
 
 def _results(info: RunInfo, progress: Mapping[str, TaskProgress]) -> list[ResultSummary]:

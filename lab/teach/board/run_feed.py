@@ -24,7 +24,6 @@ from lab.runner.store.directory import RunDir, RunStatus, infos
 from lab.runner.store.gpu_samples import use_by_moment
 from lab.runner.store.measures import STUCK_S
 from lab.runner.store.run_info import RunInfo
-from lab.runner.store.summarize import missing_workers
 from lab.runner.verdict import explain, state_under_way
 from lab.runner.view import GPU_FRESH_S, NOW, Clock, View
 
@@ -146,7 +145,11 @@ class BoardView(View):
         """
         until = (info.stopped_unix if state.ended else None) or self._clock.unix()
         steps = [progress.highest for progress in self._progress.values()]
-        missing = missing_workers(info, self._statuses) if state.ended else []
+        missing = [
+            task
+            for task, status in self._statuses.items()
+            if State.SUCCEEDED is state is not status.state and not info.spec.is_service(task)
+        ]
         reasons = (f"{task} {explain(self._statuses[task])}" for task in missing)
         return RunBoard(
             run=info.run_id,
