@@ -38,6 +38,8 @@ Examples:
     lab class gradebook work.zip
     # each stage with its runs and answers, as a table for a spreadsheet
     lab class gradebook work.zip --output stages.csv
+    # the points of each lesson, as a table that Canvas imports
+    lab class gradebook work.zip --for canvas --output grades.csv
 """
 
 from __future__ import annotations
@@ -74,6 +76,14 @@ def class_(
         str | None,
         Flag(
             "the archive, page or table to write, in this directory by default", text, shows="FILE"
+        ),
+    ] = None,
+    for_: Annotated[
+        str | None,
+        Flag(
+            "the gradebook as the CSV that canvas or moodle imports",
+            one_of("canvas", "moodle"),
+            shows="PLATFORM",
         ),
     ] = None,
     port: Annotated[

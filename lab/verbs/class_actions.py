@@ -21,7 +21,6 @@ from lab.base.console import confirm
 from lab.base.errors import InputError
 from lab.base.formatting import about, counted, whole
 from lab.base.tables import Cell, fitting, table_of, terminal_width
-from lab.base.text import visible
 from lab.base.units import memory_for_people
 from lab.runner.result_table import state_cell
 from lab.teach.classroom.class_dir import changed_end, write_private
@@ -238,43 +237,50 @@ class Gradebook(Tabular):
     Attributes:
         entries: A stage of a lesson in a seat.
         output: The file that has them; None: there is none.
+        grades: The table for a learning platform; "" for none.
     """
 
     entries: Sequence[Entry]
     output: str | None
+    grades: str
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return the entries."""
         return [asdict(entry) for entry in self.entries]
 
-    def _shown(self) -> Iterator[Table | Note]:
-        """Yield for each seat and lesson with runs or answers how many stages are passed."""
+    def _shown(self) -> Iterator[Table | str]:
+        """Yield the table for a platform, or how many stages of each lesson a seat has passed."""
+        from lab.teach.classroom.gradebook import by_lesson  # noqa: PLC0415
+
         if self.output:
-            yield Note(f"{self.output}: {counted(len(self.entries), 'row')}")
+            seats = len({entry.seat for entry in self.entries})
+            rows = counted(seats, "seat") if self.grades else counted(len(self.entries), "row")
+            yield Note(f"{self.output}: {rows}")
             return
-        groups: dict[tuple[str, str], list[Entry]] = {}
-        for entry in self.entries:
-            groups.setdefault((entry.seat, entry.lesson), []).append(entry)
+        if self.grades:
+            yield self.grades.removesuffix("\n")
+            return
         table = table_of(("seat", "lesson", ">stages passed", ">answers typed", "last passed"))
-        for (seat, lesson), stages in groups.items():
+        for (seat, lesson), stages in by_lesson(self.entries):
             passed = sum(each.passed for each in stages)
             done = Text(f"{passed} of {len(stages)}", "green" if passed == len(stages) else "")
             answers = str(sum(each.answers for each in stages))
             last = _minute(max(each.when for each in stages))
-            table.add_row(visible(seat), lesson, done, answers, last)
+            table.add_row(seat, lesson, done, answers, last)
         yield table
 
 
-def gradebook(_file: Path, *, of: str, output: str | None) -> Gradebook:
+def gradebook(_file: Path, *, of: str, output: str | None, for_: str | None) -> Gradebook:
     """Return, and perhaps write, which stages of the lessons each seat has passed."""
-    from lab.teach.classroom.gradebook import as_csv, read_gradebook  # noqa: PLC0415
+    from lab.teach.classroom.gradebook import as_csv, as_grades, read_gradebook  # noqa: PLC0415
 
     if not of:
         raise InputError("no archive is given", "name the file that `lab class down` wrote")
     entries = read_gradebook(Path(of))
+    grades = as_grades(entries, for_) if for_ else ""
     if output:
-        write_private(Path(output), as_csv(entries))
-    return Gradebook(entries, output)
+        write_private(Path(output), grades or as_csv(entries))
+    return Gradebook(entries, output, grades)
 
 
 _PLAN_COLUMNS = ("seat", "gpus", "network", ">cpus", ">memory", ">disk")

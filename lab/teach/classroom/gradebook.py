@@ -2,7 +2,8 @@
 
 All files of a seat come from its student. Summaries are not read. Records must be those that the
 agents wrote, by the digest in the tasks' statuses; but a student can write both. No other text of a
-student gets into the table: a spreadsheet would run a cell that begins with `=`.
+student gets into a table: a spreadsheet would run a cell that begins with `=`. For the same reason
+a directory of the archive counts as a seat only if a class may have a seat of this name.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import csv
 import io
 import re
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -21,6 +24,7 @@ from typing import Final
 from lab.base.errors import InputError
 from lab.base.formatting import counted
 from lab.base.log import LOG
+from lab.cluster.config.cluster import NODE
 from lab.protocol.volume.layout import RUN_ID
 from lab.runner.store.directory import DEFAULT_RUNS_DIR
 from lab.teach.classroom.names import COPIES
@@ -34,6 +38,12 @@ _EVIDENCE: Final = re.compile(
 )
 _MAX_BYTES: Final = 128 << 20  # of all files of a seat that are read
 _MOST_FILES: Final = 20_000
+
+PLATFORMS: Final = {
+    "canvas": ("Student", "ID", "SIS User ID", "SIS Login ID", "Section"),
+    "moodle": ("Username",),
+}
+"""The learning platforms that import grades, with their columns for the student."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +108,10 @@ def gradebook(archive: zipfile.ZipFile) -> list[Entry]:
     Raises:
         OSError: The archive cannot be read.
     """
-    folders = {name.partition("/")[0] for name in archive.namelist() if "/" in name}
+    folders = {name.partition("/")[0] for name in archive.namelist() if "/" in name} - {COPIES}
+    seats = [folder for folder in sorted(folders) if re.fullmatch(NODE, folder)]
     lessons = load_lessons()
-    entries = [
-        entry for seat in sorted(folders - {COPIES}) for entry in _seat(archive, seat, lessons)
-    ]
+    entries = [entry for seat in seats for entry in _seat(archive, seat, lessons)]
     answered = {entry.lesson for entry in entries if entry.answers}
     used = answered or {entry.lesson for entry in entries if entry.runs}
     return [entry for entry in entries if entry.lesson in used]
@@ -115,6 +124,34 @@ def as_csv(entries: Iterable[Entry]) -> str:
     writer.writerow(field.name.replace("_", " ") for field in fields(Entry))
     for entry in entries:
         writer.writerow(_cell(value) for value in asdict(entry).values())
+    return text.getvalue()
+
+
+def by_lesson(entries: Iterable[Entry]) -> Iterator[tuple[tuple[str, str], list[Entry]]]:
+    """Yield each seat and lesson of a gradebook, with the stages of the lesson."""
+    for seat_and_lesson, stages in groupby(entries, key=attrgetter("seat", "lesson")):
+        yield seat_and_lesson, list(stages)
+
+
+def as_grades(entries: Sequence[Entry], platform: str) -> str:
+    """Return a gradebook as the CSV that one of `PLATFORMS` imports.
+
+    It has a row for each seat and a column for each lesson. A grade is the share of the lesson's
+    stages that are passed, of 100 points: Moodle gives a new grade item this maximum.
+    """
+    rows: dict[str, dict[str, str]] = {}
+    for (seat, lesson), stages in by_lesson(entries):
+        # The class knows nothing about a student but the name of the seat.
+        row = rows.setdefault(seat, {"Student": seat, "SIS Login ID": seat, "Username": seat})
+        row[lesson] = f"{100 * sum(stage.passed for stage in stages) / len(stages):.4g}"
+    lessons = dict.fromkeys((entry.lesson for entry in entries), "100")
+    text = io.StringIO()
+    columns = [*PLATFORMS[platform], *lessons]
+    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    if platform == "canvas":
+        writer.writerow({"Student": "    Points Possible", **lessons})
+    writer.writerows(rows.values())
     return text.getvalue()
 
 

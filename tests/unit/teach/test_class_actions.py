@@ -71,6 +71,7 @@ def running(name: str = "w") -> ClassDir:
         ("status --gpus 8", "--gpus"),
         ("handouts -y", "--yes"),
         ("down --gpus 8", "--gpus"),
+        ("down --for canvas", "--for"),
     ],
 )
 def test_an_argument_that_does_not_apply(words: str, wrong: str, call: Call) -> None:

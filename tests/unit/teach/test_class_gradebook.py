@@ -18,7 +18,7 @@ from lab.base.errors import InputError
 from lab.protocol.volume.status import digest_of
 from lab.runner.store.directory import RunDir, read_statuses
 from lab.teach.classroom import gradebook as module
-from lab.teach.classroom.gradebook import Entry, as_csv, read_gradebook
+from lab.teach.classroom.gradebook import Entry, as_csv, as_grades, read_gradebook
 from lab.teach.lessons.answers import FILE, add_answers
 from lab.verbs import class_actions
 from tests.support.recorded import BEGAN_UNIX, make
@@ -181,9 +181,68 @@ def test_only_the_lessons_that_seats_answered_are_listed(seat: Path, archive: Ar
     assert {each.lesson for each in read_gradebook(archive())} >= {"async", "tour"}
 
 
+def grades(path: Path, platform: str) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(as_grades(read_gradebook(path), platform))))
+
+
+def test_canvas_gets_the_columns_that_its_import_needs(seat: Path, archive: Archive) -> None:
+    """Canvas's `GradebookImporter` finds its columns by these names and this order.
+
+    https://github.com/instructure/canvas-lms/blob/master/lib/gradebook_importer.rb
+    """
+    add_answers(seat, "linear", {"computes": "worker-0"})
+    header, points, ada, bob = grades(archive(), "canvas")
+    assert header == [
+        *("Student", "ID", "SIS User ID", "SIS Login ID", "Section"),
+        *("async", "linear"),
+    ]
+    assert points == ["    Points Possible", "", "", "", "", "100", "100"]
+    assert ada == ["ada", "", "", "ada", "", "33.33", "0"]
+    assert bob == ["bob", "", "", "bob", "", "0", "0"]
+
+
+def test_moodle_gets_a_column_for_the_user_and_one_for_each_lesson(
+    seat: Path, archive: Archive
+) -> None:
+    assert grades(archive(), "moodle") == [["Username", "async"], ["ada", "33.33"], ["bob", "0"]]
+
+
+@pytest.mark.parametrize("platform", ["canvas", "moodle"])
+def test_a_grade_is_the_share_of_the_stages(platform: str) -> None:
+    entries = [
+        Entry("ada", "async", name, passed, "", 0, 0, (), (), "")
+        for name, passed in (("train", True), ("late", True), ("stop", False))
+    ]
+    row = list(csv.reader(io.StringIO(as_grades(entries, platform))))[-1]
+    assert row[-1] == "66.67"
+
+
+@pytest.mark.parametrize("name", ["=HYPERLINK(1)", "+1", "-1", "@SUM(A1)", "\t=1", "Ada", "a,b"])
+def test_a_directory_that_is_no_name_of_a_seat_gets_into_no_table(
+    name: str, seat: Path, archive: Archive
+) -> None:
+    path = archive(**{f"{name}/runs/{FILE}": (seat / FILE).read_bytes()})
+    assert {each.seat for each in read_gradebook(path)} == {"ada", "bob"}
+    for platform in ("canvas", "moodle"):
+        assert name not in as_grades(read_gradebook(path), platform)
+
+
+@pytest.mark.parametrize("platform", ["canvas", "moodle"])
+def test_the_grades_are_printed_or_written(
+    platform: str, seat: Path, archive: Archive, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, file = archive(), tmp_path / "grades.csv"
+    class_actions.gradebook(Path(), of=str(path), output=None, for_=platform).show()
+    table = as_grades(read_gradebook(path), platform)
+    assert capsys.readouterr().out == table
+    class_actions.gradebook(Path(), of=str(path), output=str(file), for_=platform).show()
+    assert file.read_text() == table
+    assert capsys.readouterr().out == ""
+
+
 def test_only_the_user_can_read_the_table(seat: Path, archive: Archive, tmp_path: Path) -> None:
     table = tmp_path / "stages.csv"
-    class_actions.gradebook(Path(), of=str(archive()), output=str(table))
+    class_actions.gradebook(Path(), of=str(archive()), output=str(table), for_=None)
     assert table.stat().st_mode & 0o777 == 0o600
 
 
