@@ -37,7 +37,6 @@ from lab.base.image_digest import digest
 from lab.base.log import LOG
 from lab.base.variables import LAB_STATE
 from lab.cluster.config import Cluster
-from lab.cluster.gpu.verification import GpuView
 from lab.cluster.placement.place import Placed
 from lab.cluster.placement.plan import Plan
 from lab.protocol.volume import control
@@ -66,7 +65,11 @@ class StateDir(EnvironmentDir[EnvironmentRecord]):
 
 
 class ClassEnvironment(RecordedEnvironment[EnvironmentRecord]):
-    """An environment of the queue; its files are on the disk of the seat. See `Environment`."""
+    """An environment of the queue; its files are on the disk of the seat. See `Environment`.
+
+    The queue blocks the host and verifies the GPUs at the boot, and a seat has no shell in the
+    containers of the host: for these, the defaults of `Environment` are right.
+    """
 
     backend = CLASS
     is_local = False
@@ -150,12 +153,11 @@ class ClassEnvironment(RecordedEnvironment[EnvironmentRecord]):
             mark_lost(self.run_volume.volume, "the queue ended the containers")
 
     def check_followed(self, run_id: str) -> None:
-        """Check that it has not ended; when its turn ends, cancel the run. See `Environment`."""
-        super().check_followed(run_id)
-        self._end_with_its_turn(run_id)
+        """Check that it has not ended; see `Environment`.
 
-    def _end_with_its_turn(self, run_id: str) -> None:
-        """Cancel a run if the queue ends the turn, so that the programs save their state."""
+        If the queue ends the turn, cancel the run, so that the programs save their state.
+        """
+        super().check_followed(run_id)
         status = self.status()
         if status is not None and status.state is State.ENDING:
             with self.run_volume.errors():
@@ -165,24 +167,6 @@ class ClassEnvironment(RecordedEnvironment[EnvironmentRecord]):
                     # A second cancellation changes nothing.
                     reason = f"{status.reason}; {next_step(request, statuses)}"
                     control.cancel(self.run_volume.volume, run_id, reason)
-
-    def block_host(self) -> None:
-        """Do nothing: the queue has blocked the host at the boot."""
-
-    def shell(self, task: str) -> list[str]:
-        """Refuse: a seat has no shell in the containers of the host.
-
-        Raises:
-            InputError: Always.
-        """
-        raise InputError(
-            "`lab shell` opens no shell in an environment of the queue",
-            "use `lab logs`, or `--backend local`",
-        )
-
-    def probe_gpus(self) -> dict[str, GpuView]:
-        """Probe nothing: the queue verifies the GPUs at the boot."""
-        return {}
 
     def provenance(self) -> dict[str, str]:
         """What really ran: image digest, versions of engine and kernel."""
@@ -299,7 +283,6 @@ class ClassBoot(Boot[ClassEnvironment]):
             sources_sha256=digest(),
         )
         self._environment = ClassEnvironment(self._state_dir, self._record, queue)
-        self._kept = False
 
     def prepare(self) -> None:
         """Refuse an environment that the queue has, and directories that containers cannot see."""
@@ -313,7 +296,6 @@ class ClassBoot(Boot[ClassEnvironment]):
                 )
         _check_seen("the project", self.root)
         _check_seen(LAB_STATE, self._state_dir.directory)
-        self._kept = self._state_dir.kept.exists()
 
     def start(self, lock: int | None, hold: Handover) -> ClassEnvironment:
         """Take a place, and wait for the turn and until every agent runs; see `Boot`."""
@@ -361,7 +343,7 @@ class ClassBoot(Boot[ClassEnvironment]):
     def undo(self) -> None:
         """Give the place of a failed boot back; an error here must not hide the boot's error."""
         try:
-            self._environment.end(keep_volume=self._kept)
+            self._environment.end(keep_volume=self._state_dir.kept.exists())
         except LabError as error:
             LOG.warning(f"{self.plan.name} is not removed: {error}; run `lab down`")
 
