@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.backends.gpu_record import Handover
+from lab.backends.log_tail import last_lines
 from lab.backends.state import state_directory
 from lab.base import signals
 from lab.base.errors import LabError
@@ -128,8 +129,7 @@ def wait_for_hub(api: HubApi, hub: subprocess.Popen[bytes], folder: ClassDir) ->
         if code is not None or time.monotonic() > until:
             late = f"is not ready after {_HUB_S:g} s"
             problem = late if code is None else f"ended ({signals.way_to_end(code)})"
-            last = " ".join(short(line.strip()) for line in _lines(folder)[-3:])
-            raise LabError(f"JupyterHub {problem}: {last}")
+            raise LabError(f"JupyterHub {problem}: {last_lines(folder.log, 3)}")
         time.sleep(POLL_S)
 
 
@@ -180,9 +180,6 @@ def start_seats(api: HubApi, folder: ClassDir, seats: Sequence[str]) -> list[str
 
 def _last_error(folder: ClassDir) -> str:
     """Return the last error in JupyterHub's log; the lines before it are its traceback."""
-    errors = [line.partition("] ")[2] for line in _lines(folder) if line.startswith("[E ")]
+    lines = folder.log.read_text(errors="replace").splitlines()
+    errors = [line.partition("] ")[2] for line in lines if line.startswith("[E ")]
     return short(errors[-1]) if errors else "JupyterHub logged no error"
-
-
-def _lines(folder: ClassDir) -> list[str]:
-    return folder.log.read_text(errors="replace").splitlines()

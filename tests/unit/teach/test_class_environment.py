@@ -260,7 +260,7 @@ FAILED = "[E 2026 x] no such \x1bGPU\nTraceback"
 @pytest.mark.parametrize(
     ("program", "server", "hub_log", "message"),
     [
-        (ENDS, {}, "", r"JupyterHub ended \(exit code 3\): starting \[E\] port\\x1b\[2J in use"),
+        (ENDS, {}, "", r"JupyterHub ended \(exit code 3\): starting / \[E\] port\\x1b\[2J in use"),
         (SLEEPS, {}, "", "JupyterHub is not ready after 60 s: "),
         (HUB, {"pending": "spawn"}, "", "ada is not ready after 180 s"),
         (HUB, {}, "[I 2026 x] fine", "ada does not start: JupyterHub logged no error"),
