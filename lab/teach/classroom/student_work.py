@@ -6,13 +6,14 @@ gets only regular files, under paths that stay inside the seat's own directory.
 
 from __future__ import annotations
 
+import shutil
 import tarfile
 import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, Final
+from typing import Final
 
 from lab.base.errors import InputError
 from lab.base.text import visible
@@ -25,7 +26,6 @@ MAX_READ_BYTES: Final = 64 << 30
 """The maximum bytes of a seat that are read, including those that are left out."""
 MAX_ENTRIES: Final = 1_000_000
 """The maximum number of files and directories of a seat that are read."""
-_CHUNK_BYTES: Final = 1 << 20
 _MAX_NAME: Final = 4096  # characters, as Linux has for a path
 # The times that the zip format knows.
 _EARLIEST: Final = time.mktime((1980, 1, 2, 0, 0, 0, 0, 0, 0))
@@ -85,27 +85,10 @@ def add_files(stream: tarfile.TarFile, archive: zipfile.ZipFile, folder: str) ->
             left_out += 1
             continue
         used.add(name)
-        with content:
-            write_entry(archive, name, content, member.size, member.mtime)
+        in_zip = min(_LATEST, max(_EARLIEST, member.mtime))  # it may also be NaN
+        entry = zipfile.ZipInfo(name, time.localtime(in_zip)[:6])
+        entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+        is_large = member.size >= zipfile.ZIP64_LIMIT
+        with content, archive.open(entry, "w", force_zip64=is_large) as target:
+            shutil.copyfileobj(content, target)
     return left_out
-
-
-def write_entry(
-    archive: zipfile.ZipFile, name: str, content: IO[bytes], size: int, time_unix: float
-) -> None:
-    """Add a regular file to an archive.
-
-    Args:
-        archive: The archive.
-        name: The path in the archive.
-        content: The file; a running program may have written more to it by now.
-        size: Its size in bytes; no more is added.
-        time_unix: The time of its last change, in seconds since the epoch; any number.
-    """
-    in_zip = min(_LATEST, max(_EARLIEST, time_unix))  # it may also be NaN
-    entry = zipfile.ZipInfo(name, time.localtime(in_zip)[:6])
-    entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
-    with archive.open(entry, "w", force_zip64=size >= zipfile.ZIP64_LIMIT) as target:
-        while chunk := content.read(min(size, _CHUNK_BYTES)):
-            target.write(chunk)
-            size -= len(chunk)

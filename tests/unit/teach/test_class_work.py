@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import tarfile
 import zipfile
 from pathlib import Path
@@ -16,7 +15,7 @@ from lab.backends.engine.client import Engine
 from lab.base.errors import LabError
 from lab.teach.classroom import student_work
 from lab.teach.classroom.containers import Containers
-from lab.teach.classroom.student_work import add_files, write_entry
+from lab.teach.classroom.student_work import add_files
 from tests.support.classes import own_state, stored  # noqa: F401
 
 FOLDER = "ada"
@@ -154,9 +153,11 @@ def test_two_files_never_get_one_name(tmp_path: Path) -> None:
     assert unpacked(archive, tmp_path) == {"a_b": b"student/a_b"}
 
 
-@pytest.mark.parametrize(("mtime", "year"), [(-1e9, 1980), (1e18, 2107), (1_800_000_000, 2027)])
-def test_times_that_the_zip_format_lacks(mtime: float, year: int, tmp_path: Path) -> None:
-    _, archive = archived(tmp_path, entry("student/old", mtime=mtime))
+@pytest.mark.parametrize(
+    ("mtime", "year"), [("-1e9", 1980), ("1e18", 2107), ("nan", 1980), ("1800000000", 2027)]
+)
+def test_times_that_the_zip_format_lacks(mtime: str, year: int, tmp_path: Path) -> None:
+    _, archive = archived(tmp_path, entry("student/old", pax_headers={"mtime": mtime}))
     assert archive.infolist()[0].date_time[0] == year
 
 
@@ -211,9 +212,3 @@ def test_a_container_that_is_not_started_reads_the_volume(
 def test_an_archive_that_ends_early(content: bytes, client: Mock, tmp_path: Path) -> None:
     with pytest.raises(LabError, match=r"^reading the work of ada: .*; run the command again$"):
         saved(client, content, 512, tmp_path)
-
-
-def test_a_file_that_grows_while_it_is_read(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "work.zip", "w") as archive:
-        write_entry(archive, "a", io.BytesIO(b"1234" * 10), 4, math.nan)
-        assert archive.read("a") == b"1234"
