@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,12 @@ def a_plan(
     seats = list(seats) if isinstance(seats, tuple) else seats
     config = a_class(seats, gpus, **others)
     return plan(config.model_copy(update={"tls": tls}), a_host(box(4)))
+
+
+def granting(gpus: tuple[str, ...], networks: Sequence[str], slice_s: float) -> ClassPlan:
+    """The plan of a class whose queue grants these GPUs, and networks with short names."""
+    parts: dict[str, Any] = {"queue_gpus": gpus, "run_networks": tuple(networks)}
+    return replace(a_plan(), slice_s=slice_s, **parts)
 
 
 def stored(found: ClassPlan | None = None) -> StoredClass:

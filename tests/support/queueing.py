@@ -33,10 +33,11 @@ from lab.teach.classroom.backend import ClassBackend, ClassEnvironment
 from lab.teach.classroom.planning import SeatPlan
 from lab.teach.classroom.protocol import Queue, State
 from lab.teach.classroom.queue.host import TEACHER, Host
-from lab.teach.classroom.queue.ledger import Capacity, Entry, Ledger, plan_of
+from lab.teach.classroom.queue.ledger import Entry, Ledger, plan_of
 from lab.teach.classroom.queue.service import LIMITS, application
 from lab.teach.classroom.queue.turns import Delays, Turns
 from tests.support.agents import wait_for
+from tests.support.classes import granting
 from tests.support.fakes import end, record, train, write_records
 
 GPUS = tuple(f"GPU-{index}" for index in range(4))
@@ -226,7 +227,7 @@ def a_queue(folder: Path, host: FakeHost) -> Iterator[QueueUnderTest]:
     """
     folder.mkdir(exist_ok=True)
     clock = Clock()
-    capacity = Capacity(GPUS, tuple("abcdyz"), SLICE_S)
+    plan = granting(GPUS, "abcdyz", SLICE_S)
     ready: list[QueueUnderTest] = []
     started = threading.Event()
     stop = asyncio.Event()
@@ -234,7 +235,7 @@ def a_queue(folder: Path, host: FakeHost) -> Iterator[QueueUnderTest]:
     async def serve() -> None:
         turns = Turns(
             "demo",
-            Ledger(folder / "ledger.json", capacity),
+            Ledger(folder / "ledger.json", plan),
             host,
             clock=clock,
             delays=Delays(tick_s=0.02, check_s=0.02, retry_s=0.02, follows_s=PATIENCE_S),

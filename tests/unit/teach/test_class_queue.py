@@ -265,7 +265,7 @@ def test_a_killed_service_goes_on(tmp_path: Path, state: State) -> None:
     # The ledger as a service leaves it that was killed in this state.
     gpus = {"gpus": (), "network": ""} if state is State.ENDED else {}
     ended = msgspec.structs.replace(entry, state=state, released=True, **gpus)
-    Ledger(folder / "ledger.json", queue.turns.ledger.capacity)._write({"ada": ended})
+    Ledger(folder / "ledger.json", queue.turns.ledger.plan)._write({"ada": ended})
     if state in {State.GRANTED, State.ENDED}:
         host.stop()
     with a_queue(folder, host) as queue:

@@ -15,13 +15,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from lab.base.errors import InputError
+from lab.teach.classroom.planning import ClassPlan
 from lab.teach.classroom.protocol import Order, State
-from lab.teach.classroom.queue.ledger import Capacity, Entry, Ledger
+from lab.teach.classroom.queue.ledger import Entry, Ledger
+from tests.support.classes import granting
 
 SLICE_S = 60.0
 GPUS = tuple(f"GPU-{index}" for index in range(4))
-CAPACITY = Capacity(GPUS, ("a", "b", "c", "d", "y", "z"), SLICE_S)
-ONLY_CPUS = Capacity((), ("y",), SLICE_S)
+CAPACITY = granting(GPUS, "abcdyz", SLICE_S)
+ONLY_CPUS = granting((), "y", SLICE_S)
 Make = Callable[..., Ledger]
 
 
@@ -35,8 +37,8 @@ def entry(seat: str, needs: int, name: str = "mnist") -> Entry:
 def ledger_of(tmp_path: Path) -> Make:
     """Makes a ledger in which seats wait for numbers of GPUs."""
 
-    def make(capacity: Capacity = CAPACITY, **needs: int) -> Ledger:
-        ledger = Ledger(tmp_path / "ledger.json", capacity)
+    def make(plan: ClassPlan = CAPACITY, **needs: int) -> Ledger:
+        ledger = Ledger(tmp_path / "ledger.json", plan)
         for seat, count in needs.items():
             ledger.add(entry(seat, count))
         return ledger
@@ -62,7 +64,7 @@ def test_environments_without_gpus_wait_in_a_line_of_their_own(ledger_of: Make) 
 def test_what_the_queue_never_has_is_refused(ledger_of: Make) -> None:
     with pytest.raises(InputError, match="needs 5 GPUs, and the queue has 4"):
         ledger_of().add(entry("eve", 5))
-    only_gpus = Capacity(GPUS, ("a", "b", "c", "d"), SLICE_S)
+    only_gpus = granting(GPUS, "abcd", SLICE_S)
     with pytest.raises(InputError, match=r"only for GPUs; run it in this .* `cpu_runs` in class"):
         ledger_of(only_gpus).add(entry("eve", 0))
     ledger = ledger_of(ONLY_CPUS)
@@ -79,7 +81,7 @@ def test_what_the_queue_never_has_is_refused(ledger_of: Make) -> None:
 
 @pytest.mark.parametrize("needs", [4, 0])
 def test_a_turn_ends_if_others_wait_for_its_place(needs: int, ledger_of: Make) -> None:
-    ledger = ledger_of(Capacity(GPUS, ("a", "b", "c", "d", "y"), SLICE_S), ada=needs)
+    ledger = ledger_of(granting(GPUS, "abcdy", SLICE_S), ada=needs)
     ledger.grant(100.0)
     assert ledger.entries["ada"].since_unix == 100.0
     ledger.enter("ada", State.UP, 130.0)

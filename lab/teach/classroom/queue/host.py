@@ -38,7 +38,7 @@ from lab.teach.classroom import names
 from lab.teach.classroom.class_dir import ClassDir
 from lab.teach.classroom.planning import SeatPlan
 from lab.teach.classroom.protocol import Queue, State
-from lab.teach.classroom.queue.ledger import Capacity, Entry, Ledger, plan_of, project_name
+from lab.teach.classroom.queue.ledger import Entry, Ledger, plan_of, project_name
 
 
 @dataclass(frozen=True)
@@ -183,10 +183,7 @@ def read_ledger(folder: ClassDir) -> Ledger:
     Raises:
         LabError: The class or the ledger cannot be read.
     """
-    plan = folder.stored().plan
-    networks = tuple(map(str, plan.run_networks))
-    capacity = Capacity(plan.queue_gpus, networks, plan.slice_s)
-    return Ledger(ledger_file(folder), capacity)
+    return Ledger(ledger_file(folder), folder.stored().plan)
 
 
 def queued(folder: ClassDir) -> list[Queued] | None:

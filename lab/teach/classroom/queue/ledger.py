@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -29,7 +29,7 @@ from lab.cluster.placement.place import place
 from lab.cluster.placement.plan import Plan, PlannedTask
 from lab.protocol.runtimes import RUNTIMES
 from lab.protocol.volume.files import write_atomically
-from lab.teach.classroom.planning import SeatPlan
+from lab.teach.classroom.planning import ClassPlan, SeatPlan
 from lab.teach.classroom.protocol import Order, State
 
 _LOCAL: Final = "run it in this seat with `--backend local`"
@@ -77,21 +77,6 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return self.needs or 1
 
 
-@dataclass(frozen=True, slots=True)
-class Capacity:
-    """What the queue can grant.
-
-    Attributes:
-        gpus: The UUIDs of the GPUs.
-        networks: A range for each GPU, then one for each place without GPUs.
-        slice_s: The longest time that a turn trains if others wait, in seconds.
-    """
-
-    gpus: tuple[str, ...]
-    networks: tuple[str, ...]
-    slice_s: float
-
-
 class _Line(NamedTuple):
     """One of the two lines as it is now, with what is free for it."""
 
@@ -108,18 +93,18 @@ class Ledger:
     A change raises an `OSError` if the disk is full; then the ledger stays as it was.
 
     Attributes:
-        capacity: What the queue can grant.
+        plan: The class, with the GPUs and the networks that the queue can grant.
         entries: The environment of each seat, in the order of their requests.
     """
 
-    def __init__(self, path: Path, capacity: Capacity) -> None:
+    def __init__(self, path: Path, plan: ClassPlan) -> None:
         """Read the file; without one, the ledger is empty.
 
         Raises:
             LabError: The file is damaged, or of another version of lab.
         """
         self._path = path
-        self.capacity = capacity
+        self.plan = plan
         self.entries: dict[str, Entry] = {}
         try:
             self.entries = msgspec.json.decode(path.read_bytes(), type=dict[str, Entry])
@@ -137,7 +122,7 @@ class Ledger:
         Raises:
             InputError: Its seat has a live environment, or the queue can never grant what it needs.
         """
-        gpus = self.capacity.gpus
+        gpus = self.plan.queue_gpus
         old = self.entries.get(entry.seat)
         if old is not None and old.is_live:
             raise InputError(
@@ -148,7 +133,7 @@ class Ledger:
             needs = counted(entry.needs, "GPU")
             problem = f"{entry.name!r} needs {needs}, and the queue has {len(gpus) or 'none'}"
             raise InputError(problem, f"use a smaller config, or {_LOCAL}")
-        if not entry.needs and len(self.capacity.networks) == len(gpus):
+        if not entry.needs and len(self.plan.run_networks) == len(gpus):
             raise InputError(
                 f"{entry.name!r} uses no GPU, and the queue of this class is only for GPUs",
                 f"{_LOCAL}; the teacher can allow such runs with `cpu_runs` in class.yaml",
@@ -188,7 +173,7 @@ class Ledger:
             ending = sum(turn.size for turn in line.holding if turn.state is State.ENDING)
             missing = line.waiting[0].size - line.free - ending if line.waiting else 0
             for entry in sorted(line.holding, key=lambda turn: turn.since_unix):
-                is_late = now - entry.since_unix >= self.capacity.slice_s
+                is_late = now - entry.since_unix >= self.plan.slice_s
                 if missing > 0 and entry.state is State.UP and is_late:
                     missing -= entry.size
                     late.append(entry)
@@ -208,7 +193,7 @@ class Ledger:
     def _line(self, *, with_gpus: bool) -> _Line:
         own = [entry for entry in self.entries.values() if bool(entry.needs) is with_gpus]
         used = {part for entry in own for part in (*entry.gpus, entry.network)}
-        gpus, networks = self.capacity.gpus, self.capacity.networks
+        gpus, networks = self.plan.queue_gpus, [*map(str, self.plan.run_networks)]
         networks = networks[: len(gpus)] if with_gpus else networks[len(gpus) :]
         free_gpus = [gpu for gpu in gpus if gpu not in used]
         free_networks = [network for network in networks if network not in used]

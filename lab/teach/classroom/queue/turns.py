@@ -167,7 +167,7 @@ class Turns:
             state=entry.state,
             position=self.ledger.positions().get(entry.seat, 0),
             reason=entry.reason,
-            slice_s=self.ledger.capacity.slice_s,
+            slice_s=self.ledger.plan.slice_s,
             provenance=entry.provenance,
         )
 
@@ -195,7 +195,7 @@ class Turns:
                     self.ledger.remove(seat)
             self.ledger.grant(now)
             for entry in self.ledger.overdue(now):
-                turn = about(self.ledger.capacity.slice_s)
+                turn = about(self.ledger.plan.slice_s)
                 self._end(entry.seat, f"its turn of {turn} has ended")
         except OSError as error:
             LOG.error(f"the ledger cannot be written: {error}")
