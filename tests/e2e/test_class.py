@@ -455,7 +455,7 @@ def test_a_proxy_that_has_ended_is_started_again(room: ClassDir) -> None:
     inside("seat-01", "import subprocess; subprocess.Popen(['sleep', '600'])")
     with pytest.raises(InputError, match="is up already"):
         up(room.stored())
-    docker("kill", names.proxy_container("e2e"))
+    docker("kill", names.proxy_object("e2e", "proxy"))
     up(room.stored())
     page = page_of(room.stored().plan, "seat-01", "lab")
     assert signed_in(room, "seat-01").get(page)[0] == 200

@@ -84,30 +84,27 @@ class Containers:
     def create_storage(self) -> None:
         """Create the volumes and the disks that are missing, and attach all disks."""
         for seat in self._plan.seats:
-            self._create_volume(seat.name)
+            self._create_volume(self._of(seat.name), seat.name)
         if self._plan.tls:
             # The proxy's user may not read the teacher's key, so it gets a copy.
-            with engine_errors("creating the volume of the certificate"):
-                name = self._plan.name
-                volumes = self._engine.client().volumes
-                volumes.create(names.tls_volume(name), labels=_labels(name))
+            self._create_volume(names.proxy_object(self._plan.name, "tls"))
         for disk in self._disks.values():
             disk.attach()
 
-    def _create_volume(self, seat: str) -> None:
-        """Create the volume of a seat, unless it exists."""
+    def _create_volume(self, name: str, seat: str = "") -> None:
+        """Create a volume of the class, or of a seat, unless it exists."""
         disk = self._disks.get(seat)
         options = {"type": TYPE, "device": str(disk.device), "o": "nosuid,nodev"} if disk else None
-        with engine_errors(f"creating the volume of {seat}"):
+        with engine_errors(f"creating the volume {name}"):
             self._engine.client().volumes.create(
-                self._of(seat), driver_opts=options, labels=_labels(self._plan.name, seat)
+                name, driver_opts=options, labels=_labels(self._plan.name, seat)
             )
 
     def replace_storage(self, seat: str) -> None:
         """Replace the volume of a stopped seat, and its disk."""
         with suppress(NotFound), engine_errors(f"removing the volume of {seat}"):
             self._engine.client().volumes.get(self._of(seat)).remove()
-        self._create_volume(seat)
+        self._create_volume(self._of(seat), seat)
         if disk := self._disks.get(seat):  # no container uses it, or the engine would have refused
             disk.remove()
             disk.attach()
@@ -138,7 +135,7 @@ class Containers:
                 self._create(
                     relay,
                     environment=secret,
-                    name=names.relay_container(plan.name, to),
+                    name=names.proxy_object(plan.name, f"relay-{to}"),
                     network_mode=f"container:{proxy.id}",
                 ).start()
 
@@ -193,12 +190,12 @@ class Containers:
         if plan.tls:
             command += ["--ssl-cert", f"{_SECRETS}/certificate.pem"]
             command += ["--ssl-key", f"{_SECRETS}/key.pem"]
-            volumes[names.tls_volume(plan.name)] = {"bind": _SECRETS, "mode": "rw"}
+            volumes[names.proxy_object(plan.name, "tls")] = {"bind": _SECRETS, "mode": "rw"}
         endpoint = self._engine.client().api.create_endpoint_config(ipv4_address=address)
         proxy = self._create(
             command,
             environment=secret,
-            name=names.proxy_container(plan.name),
+            name=names.proxy_object(plan.name, "proxy"),
             ports={f"{names.PUBLIC_PORT}/tcp": (plan.address, plan.port)},
             network=network,
             networking_config={network: endpoint},

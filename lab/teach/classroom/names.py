@@ -57,19 +57,15 @@ def seat_object(name: str, seat: str) -> str:
     return f"{prefix(name)}-{seat}"
 
 
-def proxy_container(name: str) -> str:
-    """Return the name of the proxy's container."""
-    return f"{prefix(name)}.proxy"  # no seat has a dot in its name
+def proxy_object(name: str, part: str) -> str:
+    """Return the name of a part of the proxy.
 
-
-def relay_container(name: str, to: str) -> str:
-    """Return the name of the container through which seats reach `hub` or `queue`."""
-    return f"{prefix(name)}.relay-{to}"
-
-
-def tls_volume(name: str) -> str:
-    """Return the name of the volume with the certificate and its key."""
-    return f"{prefix(name)}.tls"
+    Args:
+        name: The class.
+        part: `proxy`: its container; `relay-hub` or `relay-queue`: the container through which
+            seats reach JupyterHub or the queue; `tls`: the volume with the certificate and its key.
+    """
+    return f"{prefix(name)}.{part}"  # no seat has a dot in its name
 
 
 def gateway(network: IPv4Network) -> str:
