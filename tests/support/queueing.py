@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from unittest import mock
 
@@ -35,7 +35,7 @@ from lab.teach.classroom.protocol import Queue, State
 from lab.teach.classroom.queue.host import TEACHER, Host
 from lab.teach.classroom.queue.ledger import Entry, Ledger, plan_of
 from lab.teach.classroom.queue.service import LIMITS, application
-from lab.teach.classroom.queue.turns import Delays, Turns
+from lab.teach.classroom.queue.turns import Turns
 from tests.support.agents import wait_for
 from tests.support.classes import granting
 from tests.support.fakes import end, record, train, write_records
@@ -227,18 +227,20 @@ def a_queue(folder: Path, host: FakeHost) -> Iterator[QueueUnderTest]:
     """
     folder.mkdir(exist_ok=True)
     clock = Clock()
-    plan = granting(GPUS, "abcdyz", SLICE_S)
+    plan = replace(granting(GPUS, "abcdyz", SLICE_S), name="demo")
     ready: list[QueueUnderTest] = []
     started = threading.Event()
     stop = asyncio.Event()
 
     async def serve() -> None:
         turns = Turns(
-            "demo",
             Ledger(folder / "ledger.json", plan),
             host,
             clock=clock,
-            delays=Delays(tick_s=0.02, check_s=0.02, retry_s=0.02, follows_s=PATIENCE_S),
+            tick_s=0.02,
+            check_s=0.02,
+            retry_s=0.02,
+            follows_s=PATIENCE_S,
         )
         (socket,) = bind_sockets(0, "127.0.0.1")
         server = HTTPServer(application(turns, TOKENS), **LIMITS)

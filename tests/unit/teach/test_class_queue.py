@@ -12,7 +12,6 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -132,7 +131,7 @@ def test_a_seat_that_no_longer_asks_loses_its_place(queue: QueueUnderTest) -> No
     queue.up("ada", 4)
     queue.client("bob").request(Status, "PUT", body=order(queue, config=plan_in_seat(4).config))
     assert queue.state("bob") is State.WAITING
-    queue.turns.delays = replace(queue.turns.delays, no_follow_s=0.0)
+    queue.turns.no_follow_s = 0.0
     queue.wait("bob", None)
     assert queue.state("ada") is State.UP
 
@@ -157,7 +156,7 @@ def test_a_run_that_is_not_given_back_ends_with_its_containers(
     queue.host.tasks_do = until_cancelled
     first = queue.up("ada", 4)
     first.submit(request(first))
-    queue.turns.delays = replace(queue.turns.delays, **{delay: 0.0})
+    setattr(queue.turns, delay, 0.0)
     queue.clock.now += 2 * SLICE_S
     second, _ = queue.waiting("bob", 2)
     queue.clock.now += 1.0
@@ -172,7 +171,7 @@ def test_a_run_that_is_not_given_back_ends_with_its_containers(
 
 def test_containers_that_ended_end_the_turn(queue: QueueUnderTest) -> None:
     environment = queue.up("ada", 1)
-    queue.turns.delays = replace(queue.turns.delays, follows_s=0.0)
+    queue.turns.follows_s = 0.0
     queue.host.stop()
     queue.wait("ada", State.ENDED)
     assert "the host may have been restarted" in queue.entry("ada").reason
@@ -216,7 +215,7 @@ def test_containers_that_cannot_be_removed_keep_their_gpus(
 def test_a_check_that_fails_does_not_delay_the_end(
     queue: QueueUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue.turns.delays = replace(queue.turns.delays, retry_s=1000.0, follows_s=0.0)
+    queue.turns.retry_s, queue.turns.follows_s = 1000.0, 0.0
     first = queue.up("ada", 4)
 
     checked = []
@@ -359,7 +358,7 @@ def test_forged_statuses_and_links_decide_nothing(queue: QueueUnderTest, tmp_pat
         volume.status(RUN, task.name).symlink_to(elsewhere / "secret")
     volume.root.rename(volume.root.with_name("moved"))
     volume.root.symlink_to(elsewhere)
-    queue.turns.delays = replace(queue.turns.delays, follows_s=0.0)
+    queue.turns.follows_s = 0.0
     checks = queue.turns._seats["ada"].checked_s
     wait_for(lambda: queue.turns._seats["ada"].checked_s > checks + 0.1, "no check")
     assert queue.state("ada") is State.UP  # its containers run

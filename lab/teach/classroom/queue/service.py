@@ -199,7 +199,7 @@ def main(class_name: str) -> None:
     tokens = {queue_token(folder, name): name for name in (*seats, TEACHER)}
     with locked(ledger_file(folder).with_name("lock"), f"the queue of the class {plan.name!r}"):
         host = Host(plan.name, seats, Path(stored.root), Engine())
-        turns = Turns(plan.name, open_ledger(folder), host)
+        turns = Turns(open_ledger(folder), host)
         asyncio.run(serve(turns, tokens, names.gateway(plan.proxy_network)))
         # The threads of boots may wait for the engine; the next service repeats their steps.
         os._exit(0)

@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final, TypeVar
 
 from lab.base.errors import InputError, LabError
@@ -30,27 +29,6 @@ _CLOSED_S: Final = 60.0
 
 T = TypeVar("T")
 _Step = Callable[[Entry], Coroutine[Any, Any, None]]
-
-
-@dataclass(frozen=True, slots=True)
-class Delays:
-    """The delays of the queue, in seconds.
-
-    Attributes:
-        no_follow_s: Without a request, a waiting environment loses its place after this time.
-        grace_s: At the end of its turn, a seat has this time to cancel and collect its run.
-        follows_s: A seat that has not asked for this time does not follow its run.
-        tick_s: The time between two looks at the ledger.
-        check_s: The time between two checks of an environment.
-        retry_s: The time until a removal of containers that failed is repeated.
-    """
-
-    no_follow_s: float = 60.0
-    grace_s: float = 20.0
-    follows_s: float = 10.0
-    tick_s: float = 1.0
-    check_s: float = 15.0
-    retry_s: float = 30.0
 
 
 @dataclass
@@ -81,18 +59,26 @@ class Turns:
     """The environments of the seats of a class, and their turns.
 
     Attributes:
-        name: The class.
-        ledger: Its ledger.
+        ledger: The ledger of the class.
         host: Boots and ends the containers.
         clock: Returns seconds since the epoch.
-        delays: The delays.
+        no_follow_s: Without a request, a waiting environment loses its place after this time.
+        grace_s: At the end of its turn, a seat has this time to cancel and collect its run.
+        follows_s: A seat that has not asked for this time does not follow its run.
+        tick_s: The time between two looks at the ledger.
+        check_s: The time between two checks of an environment.
+        retry_s: The time until a removal of containers that failed is repeated.
     """
 
-    name: str
     ledger: Ledger
     host: Host
     clock: Callable[[], float] = time.time
-    delays: Delays = field(default_factory=Delays)
+    no_follow_s: float = 60.0
+    grace_s: float = 20.0
+    follows_s: float = 10.0
+    tick_s: float = 1.0
+    check_s: float = 15.0
+    retry_s: float = 30.0
 
     def __post_init__(self) -> None:
         self._threads = ThreadPoolExecutor(_THREADS, "queue")
@@ -108,7 +94,8 @@ class Turns:
         """
         known = self.ledger.entries.get(seat)
         if known is None or known.order.id != order.id:
-            entry = await self._in_thread(admitted, order, self.name, seat, self.clock())
+            name = self.ledger.plan.name
+            entry = await self._in_thread(admitted, order, name, seat, self.clock())
             if time.monotonic() < self._seats[seat].closed_s:  # it may have been closed meanwhile
                 raise InputError("the teacher ends the runs of this seat now", "try again later")
             self.ledger.add(entry)
@@ -177,7 +164,7 @@ class Turns:
         """Give turns until this is cancelled."""
         while True:
             self.advance()
-            await asyncio.sleep(self.delays.tick_s)
+            await asyncio.sleep(self.tick_s)
 
     async def finish_steps(self, within_s: float) -> None:
         """Wait until no step is under way, with a time limit in seconds."""
@@ -186,11 +173,11 @@ class Turns:
 
     def advance(self) -> None:
         """Give every turn that is possible now, end those that are over, and start their steps."""
-        now, delays = self.clock(), self.delays
+        now = self.clock()
         try:
             for seat, entry in list(self.ledger.entries.items()):
                 silence_s = self._seats[seat].silence_s()
-                if entry.state is State.WAITING and silence_s > delays.no_follow_s:
+                if entry.state is State.WAITING and silence_s > self.no_follow_s:
                     LOG.info(f"{seat}: {entry.name} left the queue")
                     self.ledger.remove(seat)
             self.ledger.grant(now)
@@ -215,7 +202,7 @@ class Turns:
             step = self._boot
         elif entry.state is State.ENDING and self._may_finish(entry, seat):
             step = self._finish
-        elif entry.state is State.UP and now_s - seat.checked_s > self.delays.check_s:
+        elif entry.state is State.UP and now_s - seat.checked_s > self.check_s:
             step = self._check
         else:
             return
@@ -238,8 +225,8 @@ class Turns:
             reason = error.what if isinstance(error, LabError) else "the boot failed"
             self._end(entry.seat, reason, released=True)
         elif entry.state is State.ENDING:  # a failed check must not delay this
-            message = f"{error}; trying again in {about(self.delays.retry_s)}"
-            seat.not_before_s = time.monotonic() + self.delays.retry_s
+            message = f"{error}; trying again in {about(self.retry_s)}"
+            seat.not_before_s = time.monotonic() + self.retry_s
         expected = isinstance(error, LabError | OSError)
         LOG.warning(f"{entry.project}: {message}", exc_info=None if expected else error)
 
@@ -254,8 +241,8 @@ class Turns:
         """Whether its seat has given it back, does not follow its run, or had enough time."""
         return (
             entry.released
-            or seat.silence_s() > self.delays.follows_s
-            or self.clock() - entry.since_unix > self.delays.grace_s
+            or seat.silence_s() > self.follows_s
+            or self.clock() - entry.since_unix > self.grace_s
         )
 
     async def _finish(self, entry: Entry) -> None:
@@ -277,4 +264,4 @@ class Turns:
     async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
         """Call a function that blocks, in a thread."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, partial(function, *arguments))
+        return await loop.run_in_executor(self._threads, function, *arguments)
