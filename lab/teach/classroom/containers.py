@@ -11,9 +11,10 @@ import socket
 import tarfile
 import time
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from ipaddress import IPv4Network
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +26,6 @@ from lab.base.text import short
 from lab.teach.classroom import names
 from lab.teach.classroom.class_dir import ClassDir, StoredClass
 from lab.teach.classroom.disks import TYPE, SeatDisk
-from lab.teach.classroom.planning import TlsFiles
 from lab.teach.classroom.student_work import add_files
 
 if TYPE_CHECKING:
@@ -318,13 +318,13 @@ def _accepts(address: str, port: int) -> bool:
     return True
 
 
-def _tls_archive(tls: TlsFiles) -> bytes:
+def _tls_archive(tls: Mapping[str, Path]) -> bytes:
     """Return a tar file with the certificate and the key, which only the proxy's user can read."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for name, path in (("certificate.pem", tls.certificate), ("key.pem", tls.key)):
+        for name, path in tls.items():
             content = path.read_bytes()
-            entry = tarfile.TarInfo(name)
+            entry = tarfile.TarInfo(f"{name}.pem")
             entry.uid, entry.gid, entry.mode, entry.size = 1000, 1000, 0o400, len(content)
             archive.addfile(entry, io.BytesIO(content))
     return buffer.getvalue()

@@ -61,14 +61,6 @@ class SeatPlan:
     disk_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class TlsFiles:
-    """The files for HTTPS; their paths are absolute."""
-
-    certificate: Path
-    key: Path
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassPlan:
     """A class on a host. The same config and host always give the same plan.
@@ -84,7 +76,7 @@ class ClassPlan:
         port: Its port.
         domain: JupyterHub's DNS name, with a name for each seat below it; "" if all share one name,
             so that the pages of a seat can act as those of other seats and of JupyterHub.
-        tls: The files for HTTPS, or None.
+        tls: The absolute paths of the files for HTTPS, `certificate` and `key`; or None.
         slice_s: The longest turn of a run in the queue if others wait, in seconds.
         disk_enforced: Whether each seat has a file system of its own with its limit.
         notices: One line each, for the teacher.
@@ -98,7 +90,7 @@ class ClassPlan:
     address: str = ""
     port: int = 0
     domain: str = ""
-    tls: TlsFiles | None = None
+    tls: dict[str, Path] | None = None
     slice_s: float = 600.0
     disk_enforced: bool = False
     notices: tuple[str, ...] = ()
@@ -136,7 +128,7 @@ def plan_class(config: ClassConfig, host: HostFacts, cluster: Cluster) -> ClassP
     Raises:
         ConfigError: The host has too little; the error lists all shortages.
     """
-    seat, tls, gpus = config.seat, config.tls, _gpus(host.inventory)
+    seat, gpus = config.seat, _gpus(host.inventory)
     runs = config.cpu_runs + (len(gpus) if seat.gpus.queue else 0)
     if problems := list(_shortages(config, host, cluster, len(gpus), runs)):
         raise ConfigError(texts(problems))
@@ -157,7 +149,7 @@ def plan_class(config: ClassConfig, host: HostFacts, cluster: Cluster) -> ClassP
         port=config.address.port,
         domain=config.domain or local,
         # JupyterHub has another directory.
-        tls=TlsFiles(tls.certificate.absolute(), tls.key.absolute()) if tls else None,
+        tls={name: path.absolute() for name, path in config.tls} if config.tls else None,
         slice_s=config.slice,
         disk_enforced=seat.disk is not None and host.disk_unenforced == "",
     )
@@ -197,25 +189,21 @@ def _notices(plan: ClassPlan, config: ClassConfig, host: HostFacts) -> Iterator[
         )
     if plan.reach:
         yield plan.reach
-    yield from _gpu_notices(plan, host.inventory)
+    if users := plan.gpu_users:
+        yield from host.inventory.notices
+        if plan.queue_gpus:
+            yield (
+                f"{counted(len(plan.seats), 'seat')} take turns on {counted(len(users), 'GPU')}: "
+                f"`lab run --backend class`, {about(plan.slice_s)} at most"
+            )
+        for line in held_in_use(users, host.inventory):
+            yield f"warning: {line}"
     seat = config.seat
     limits = {"CPUs": seat.cpus, "memory": seat.memory, "disk": seat.disk}
     if missing := [name for name, limit in limits.items() if limit is None]:
         yield f"no limit of {', '.join(missing)}: one seat can take all that the host has"
     if seat.disk is not None and host.disk_unenforced:
         yield f"disk: not enforced: {host.disk_unenforced}"
-
-
-def _gpu_notices(plan: ClassPlan, inventory: Inventory) -> Iterator[str]:
-    if users := plan.gpu_users:
-        yield from inventory.notices
-        if plan.queue_gpus:
-            yield (
-                f"{counted(len(plan.seats), 'seat')} take turns on {counted(len(users), 'GPU')}: "
-                f"`lab run --backend class`, {about(plan.slice_s)} at most"
-            )
-        for line in held_in_use(users, inventory):
-            yield f"warning: {line}"
 
 
 # Shortages.

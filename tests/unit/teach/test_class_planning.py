@@ -215,7 +215,7 @@ def test_networks_of_the_host_are_not_taken() -> None:
 def test_the_files_for_https_are_found_from_every_directory() -> None:
     tls = Tls.model_construct(certificate=Path("c.pem"), key=Path("/k.pem"))
     found = plan(a_class().model_copy(update={"tls": tls})).tls
-    assert (found.certificate, found.key) == (Path.cwd() / "c.pem", Path("/k.pem"))
+    assert found == {"certificate": Path.cwd() / "c.pem", "key": Path("/k.pem")}
     assert plan(a_class()).tls is None
 
 
