@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import time
-import zipfile
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
@@ -125,6 +124,8 @@ def _boot(folder: ClassDir, containers: Containers, plan: ClassPlan, *, goes_on:
 def down(folder: ClassDir, archive: Path) -> None:
     """Stop a class, collect the work of every seat into one archive, then remove the class.
 
+    The archive also gets the copies that resets made, and the gradebook.
+
     Args:
         folder: The class.
         archive: The archive, a new zip file.
@@ -137,14 +138,18 @@ def down(folder: ClassDir, archive: Path) -> None:
     """
     with _locked(folder):
         stored = folder.stored()
-        containers, begun = Containers(stored), False
+        containers, seats = Containers(stored), [seat.name for seat in stored.plan.seats]
         try:
             with signals.as_interrupt(), new_archive(archive) as target:
-                begun = True
                 _stop_all(folder, containers, stored.plan)
-                _archive(folder, containers, stored.plan, target)
+                for copy in sorted(folder.copies.glob("*.zip")):
+                    target.write(copy, f"{COPIES}/{copy.name}")
+                for count, seat in enumerate(seats, 1):
+                    containers.save(seat, target, seat)
+                    LOG.info(f"{seat}: collected ({count} of {len(seats)})")
+                target.writestr("gradebook.csv", as_csv(gradebook(target)))
         except BaseException:
-            if begun and not folder.is_up:
+            if not folder.is_up:
                 message = f"class {folder.name}: its seats are stopped, and nothing is removed"
                 LOG.warning(
                     f"{message}; continue with `lab class up`, or try `lab class down` again"
@@ -170,19 +175,6 @@ def _stop_all(folder: ClassDir, containers: Containers, plan: ClassPlan) -> None
     except LabError as error:
         LOG.warning(f"warning: {error}")
     _stop_programs(folder, containers, plan)
-
-
-def _archive(
-    folder: ClassDir, containers: Containers, plan: ClassPlan, target: zipfile.ZipFile
-) -> None:
-    """Write the work of all seats, the copies that resets made, and the gradebook."""
-    seats = [seat.name for seat in plan.seats]
-    for copy in sorted(folder.copies.glob("*.zip")):
-        target.write(copy, f"{COPIES}/{copy.name}")
-    for count, seat in enumerate(seats, 1):
-        containers.save(seat, target, seat)
-        LOG.info(f"{seat}: collected ({count} of {len(seats)})")
-    target.writestr("gradebook.csv", as_csv(gradebook(target)))
 
 
 def reset(folder: ClassDir, seat: str) -> None:
