@@ -61,8 +61,6 @@ def configure(c: Any, folder: ClassDir) -> None:  # noqa: ANN401  (traitlets has
     """Set the options of JupyterHub, in its configuration object."""
     stored, tokens = folder.stored(), folder.tokens()
     _hub(c, folder, tokens)
-    if stored.plan.domain:
-        _origins(c, stored.plan)
     _proxy(c, stored.plan, tokens.proxy)
     _seats(c, stored, folder)
     if stored.plan.run_networks:
@@ -99,16 +97,13 @@ def _hub(c: Any, folder: ClassDir, tokens: Tokens) -> None:  # noqa: ANN401
     c.JupyterHub.template_paths = [str(Path(__file__).with_name("templates"))]
 
 
-def _origins(c: Any, plan: ClassPlan) -> None:  # noqa: ANN401
-    """Give JupyterHub and each seat an origin of its own."""
-    c.JupyterHub.subdomain_host = plan.url
-    # Serve no page of JupyterHub under a seat's name: the seat's own pages could read it.
-    c.JupyterHub.hub_routespec = f"{plan.domain}/"
-    # A seat cannot set a cookie of this name for other hosts. Browsers require TLS for it.
-    c.JupyterHub.cookie_host_prefix_enabled = plan.tls is not None
-
-
 def _proxy(c: Any, plan: ClassPlan, token: str) -> None:  # noqa: ANN401
+    if plan.domain:  # JupyterHub and each seat have an origin of their own
+        c.JupyterHub.subdomain_host = plan.url
+        # Serve no page of JupyterHub under a seat's name: the seat's own pages could read it.
+        c.JupyterHub.hub_routespec = f"{plan.domain}/"
+        # A seat cannot set a cookie of this name for other hosts. Browsers require TLS for it.
+        c.JupyterHub.cookie_host_prefix_enabled = plan.tls is not None
     # JupyterHub listens only in the proxy's network. Seats reach it through the relay.
     c.JupyterHub.hub_ip = names.gateway(plan.proxy_network)
     c.JupyterHub.hub_port = names.HUB_PORT
@@ -196,7 +191,7 @@ class SeatAuthenticator(Authenticator):  # type: ignore[misc]
     def __init__(self, **options: Any) -> None:  # noqa: ANN401  (traitlets' own)
         super().__init__(**options)
         self._window = 0.0
-        self._failed: Counter[tuple[str, str]] = Counter()
+        self._failed: Counter[tuple[str, str]] = Counter()  # the attempts of this minute
 
     async def authenticate(self, handler: Any, data: Mapping[str, str]) -> str | None:  # noqa: ANN401
         """Return the user's name, or None for a wrong name or password.
@@ -216,22 +211,17 @@ class SeatAuthenticator(Authenticator):  # type: ignore[misc]
         token = self.tokens.get(user)
         if token is None:
             return None
+        if (now := time.monotonic()) - self._window > _WINDOW_S:
+            self._window = now
+            self._failed.clear()
+        attempt = (user, request.remote_ip)
         # By address, too, so that a student cannot lock out others elsewhere.
-        failed, attempt = self._recent(), (user, request.remote_ip)
-        if failed[attempt] >= MOST_FAILED:
+        if self._failed[attempt] >= MOST_FAILED:
             raise HTTPError(429, "too many failed attempts: wait a minute, then sign in again")
         if hmac.compare_digest(password, token.encode()):
             return user
-        failed[attempt] += 1
+        self._failed[attempt] += 1
         return None
-
-    def _recent(self) -> Counter[tuple[str, str]]:
-        """Return the failed attempts of this minute."""
-        now = time.monotonic()
-        if now - self._window > _WINDOW_S:
-            self._window = now
-            self._failed.clear()
-        return self._failed
 
 
 AT_ONCE: Final = 8
