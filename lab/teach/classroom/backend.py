@@ -235,9 +235,8 @@ class ClassBackend(RecordedBackend):
         if self._here is None:
             return _NO_SEAT
         try:
-            self._here.request(Status, "GET", patience_s=_PATIENCE_S)
-        except Gone:
-            return None
+            with suppress(Gone):
+                self._here.request(Status, "GET", patience_s=_PATIENCE_S)
         except LabError as error:
             return str(error)
         return None
