@@ -394,7 +394,7 @@ def disk(seat: str) -> dict[str, Any]:
 
 
 def disks(room: ClassDir) -> list[SeatDisk]:
-    return [SeatDisk(room.disks, seat.name, SIZE) for seat in room.stored().plan.seats]
+    return [SeatDisk(room.path / "disks", seat.name, SIZE) for seat in room.stored().plan.seats]
 
 
 def loop_devices() -> str:

@@ -109,11 +109,6 @@ class ClassDir:
         """The directory with the copies of the work of seats that were reset."""
         return self.path / "copies"
 
-    @property
-    def disks(self) -> Path:
-        """The directory with the disks of the seats, if their limits are enforced."""
-        return self.path / "disks"
-
     def resetting(self, seat: str) -> Path:
         """The file that exists while a seat is reset; JupyterHub does not start such a seat."""
         return self.path / f"{seat}.resetting"

@@ -53,7 +53,7 @@ class Containers:
         self._folder = ClassDir(self._plan.name)
         self._engine = Engine()
         self._disks = {
-            seat.name: SeatDisk(self._folder.disks, seat.name, seat.disk_bytes)
+            seat.name: SeatDisk(self._folder.path / "disks", seat.name, seat.disk_bytes)
             for seat in self._plan.seats
             if self._plan.disk_enforced and seat.disk_bytes is not None
         }

@@ -141,9 +141,9 @@ def test_a_reset_makes_a_new_disk_even_after_one_that_failed(
     backend = Containers(stored(ENFORCED))
     backend.create_storage()
     options = client.volumes.create.call_args_list[0].kwargs["driver_opts"]
-    device = str(ClassDir("w").disks / "ada.device")
+    device = str(ClassDir("w").path / "disks/ada.device")
     assert options == {"type": "ext4", "device": device, "o": "nosuid,nodev"}
-    image = ClassDir("w").disks / "ada.ext4"
+    image = ClassDir("w").path / "disks/ada.ext4"
     image.write_bytes(image.read_bytes()[:-4] + b"mine")
     kernel.fails = "mkfs.ext4"
     with pytest.raises(LabError):
