@@ -239,17 +239,13 @@ def programs_left(users: Mapping[str, Sequence[str]]) -> str:
             host = Inventory("none", (), None, None, notices=(error.what,))
         lines = list(held_in_use(users, host))
         if not lines or time.monotonic() > until:
-            _warn_of_unknown(users, host)
+            known = {gpu.device_id for gpu in host.gpus if "processes" not in dict(gpu.unknown)}
+            if unknown := [gpu for gpu in users if gpu not in known]:
+                why = "; ".join(host.notices) or "the driver does not report their processes"
+                LOG.warning(f"not checked: {', '.join(unknown)}: {why}")
             return ", ".join(lines)
         time.sleep(POLL_S)
     return ""
-
-
-def _warn_of_unknown(users: Mapping[str, Sequence[str]], host: Inventory) -> None:
-    known = {gpu.device_id for gpu in host.gpus if "processes" not in dict(gpu.unknown)}
-    if unknown := [gpu for gpu in users if gpu not in known]:
-        why = "; ".join(host.notices) or "the driver does not report their processes"
-        LOG.warning(f"not checked: {', '.join(unknown)}: {why}")
 
 
 def _stop_seat(folder: ClassDir, containers: Containers, api: HubApi, seat: str) -> None:
