@@ -43,7 +43,8 @@ class Planned(Shown):
 
     def to_json(self) -> dict[str, Any]:
         """Return all of it as a JSON value."""
-        return {"file": str(self.file), "valid": True, "problems": [], **self.plan.to_json()}
+        plan = Shown.to_json(self)["plan"]
+        return {"file": str(self.file), "valid": True, "problems": [], **plan}
 
     def _shown(self) -> Iterator[Table | str]:
         plan = self.plan

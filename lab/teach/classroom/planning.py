@@ -7,9 +7,6 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv4Network
 from itertools import count, islice
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from lab.base.errors import ConfigError
 from lab.base.formatting import about, counted
@@ -116,10 +113,6 @@ class ClassPlan:
         """The seat that has a GPU, or `queue`, by the GPU's UUID."""
         of_seats = {gpu: [seat.name] for seat in self.seats for gpu in seat.gpus}
         return of_seats | {gpu: ["queue"] for gpu in self.queue_gpus}
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the object of `--json`."""
-        return dict(msgspec.to_builtins(self, enc_hook=str))
 
 
 def plan_class(config: ClassConfig, host: HostFacts, cluster: Cluster) -> ClassPlan:

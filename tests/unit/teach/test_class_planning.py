@@ -10,6 +10,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
@@ -55,7 +56,7 @@ def test_the_gpus_of_the_seats_and_of_the_queue(
 def test_each_seat_has_its_limits_and_the_next_network() -> None:
     limits = {"cpus": 1.5, "memory": "2GiB", "disk": "3GiB"}
     found = plan(a_class(["ada", "bob"], QUEUE, cpu_runs=1, **limits), a_host(box(1)))
-    assert list(found.to_json()["seats"]) == [
+    assert list(msgspec.to_builtins(found, enc_hook=str)["seats"]) == [
         {
             "name": name, "gpus": (), "network": network,
             "cpus": 1.5, "memory_bytes": 2 * GIB, "disk_bytes": 3 * GIB,
