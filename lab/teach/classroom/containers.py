@@ -311,11 +311,10 @@ def _labels(name: str, seat: str = "") -> dict[str, str]:
 
 def _accepts(address: str, port: int) -> bool:
     """Whether something listens on a port of a container."""
-    try:
+    with suppress(OSError):
         socket.create_connection((address, port), timeout=1.0).close()
-    except OSError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _tls_archive(tls: Mapping[str, Path]) -> bytes:
