@@ -88,18 +88,12 @@ def _address(text: str) -> Address:
     return Address(IPv4Address(match[1]), int(match[2]))
 
 
-def _path(text: str) -> Path:
-    if not text or "\0" in text:
-        raise ValueError
-    return Path(text)
-
-
 Slice = Annotated[float, text_of(_slice, _SLICE_TEXT)]
 ClassName = Annotated[str, _matching(_NAME, _NAME_TEXT)]
 DomainName = Annotated[str, _matching(_DOMAIN, _DOMAIN_TEXT)]
 PrivateNetwork = Annotated[IPv4Network, text_of(_network, _NETWORK_TEXT)]
 ListenAddress = Annotated[Address, text_of(_address, _ADDRESS_TEXT)]
-FilePath = Annotated[Path, text_of(_path, "the path of a file")]
+FilePath = Annotated[Path, text_of(Path, "the path of a file")]
 
 
 # The config.

@@ -129,7 +129,7 @@ VALUES: dict[str, tuple[str, list[object]]] = {
     "seat.gpus": ("a number, such as 1, or {queue: true}", ["all"]),
     "seat.memory": ("an amount such as 8GiB or 512MiB, from 64MiB to 64TiB", ["4GB"]),
     "seat.disk": ("an amount such as 8GiB or 512MiB, from 64MiB to 64TiB", [5]),
-    "cluster": ("the path of a file", ["a\0"]),
+    "cluster": ("the path of a file", [1]),
     "slice": ("a duration such as 10m or 1h30m, from 1s to 24h", ["0s", 600]),
     "network": (
         "a private IPv4 network such as 10.89.0.0/16, of /28 or larger",
