@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import segno
-from jinja2 import Environment, StrictUndefined
+from jinja2 import StrictUndefined, Template
 
 from lab.teach.classroom.class_dir import ClassDir, write_private
 from lab.teach.classroom.config import TEACHER
@@ -29,9 +29,8 @@ def write_handouts(folder: ClassDir, page: Path) -> None:
     handouts = [
         {"user": user, "token": tokens[user], "code": _code(plan.url, user)} for user in users
     ]
-    template = Environment(autoescape=True, undefined=StrictUndefined).from_string(
-        files("lab.teach.classroom").joinpath("handouts.html.j2").read_text("utf-8")
-    )
+    source = files("lab.teach.classroom").joinpath("handouts.html.j2").read_text("utf-8")
+    template = Template(source, autoescape=True, undefined=StrictUndefined)
     text = template.render(name=plan.name, url=plan.url, handouts=handouts, teacher=TEACHER)
     write_private(page, text)
 
