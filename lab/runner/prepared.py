@@ -148,8 +148,7 @@ class PreparedRun:
 
     def placed_again(self) -> PreparedRun:
         """Choose the environment again, after a wait in which it may have changed."""
-        found = self.place.find(self.placed, self.project, self.runs_dir)
-        backend, environment, placed = found
+        backend, environment, placed = self.place.find(self.placed, self.project, self.runs_dir)
         return replace(self, backend=backend, environment=environment, placed=placed)
 
 

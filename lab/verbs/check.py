@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 from rich.console import Group, RenderableType

@@ -313,7 +313,11 @@ def next_command(
         ]
         return f"{command_name()} {shlex.join([*words, *flags])}".replace("'last~1'", "last~1")
 
-    if summary.state == State.CANCELLED and _is_resumable(run):
+    if (
+        summary.state == State.CANCELLED
+        and not run.read().spec.own
+        and has_checkpoint(run.checkpoints)
+    ):
         place = ("cluster", "backend", "option")
         return line("run", summary.experiment, "--resume", run.run_id, kept=place)
     if not as_expected:
@@ -323,10 +327,6 @@ def next_command(
     if _follows_a_run_of(run, summary.experiment):
         return f"{line('report', 'last')}, or {line('compare', 'last~1', 'last')}"
     return line("report", "last")
-
-
-def _is_resumable(run: RunDir) -> bool:
-    return not run.read().spec.own and has_checkpoint(run.checkpoints)
 
 
 def _follows_a_run_of(run: RunDir, experiment: str) -> bool:

@@ -37,10 +37,9 @@ class Chart:
 
     def caption(self, runs: Runs) -> str:
         """Return the caption for these runs, with the sentences about what they have."""
-        has_gpus = any(len(run.values("utilisation")) for run in runs)
         return (self.of_one if len(runs) == 1 else self.of_several).format(
             events=_EVENTS if runs[0].marks else "",
-            gpus=_GPUS if has_gpus else "",
+            gpus=_GPUS if any(len(run.values("utilisation")) for run in runs) else "",
             groups=_GROUPS if len(grouped(runs)) < len(runs) else "",
         )
 

@@ -94,7 +94,8 @@ def loss(runs: Sequence[Trace]) -> Figure | None:
         styles.label_x(ax, runs, column, 4)
     is_own, first = any(run.info.spec.own for run in runs), panels[columns[0]]
     first.set_ylabel("loss" if is_own else "loss of a batch (cross entropy)")
-    if _is_steep(runs):
+    losses = np.concatenate([run.values("loss") for run in runs])
+    if (losses > 0).all() and losses.max() > _SPREAD * losses.min():
         styles.logarithmic(first)
         # From the lines: the interval of a mean may reach 0, which a logarithmic axis lacks.
         drawn = np.concatenate(
@@ -145,11 +146,6 @@ def _line(ax: Axes, x: Floats, y: Floats, style: LineStyle, label: str) -> None:
         x[::step], y[::step], color=style.colour, linestyle=style.line, marker=marker,
         markersize=5, label=label, path_effects=[Stroke(linewidth=4, foreground="white"), Normal()],
     )  # fmt: skip
-
-
-def _is_steep(runs: Sequence[Trace]) -> bool:
-    losses = np.concatenate([run.values("loss") for run in runs])
-    return bool((losses > 0).all() and losses.max() > _SPREAD * losses.min())
 
 
 # The accuracy on the test images.

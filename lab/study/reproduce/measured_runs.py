@@ -109,7 +109,9 @@ def choose_runs(source: Source, runs: Sequence[MeasuredRun]) -> tuple[Chosen, di
         alike, most = chosen.get(role, {}), source.recipes[role].runs if role else 0
         seed = -1 if run.info.seed is None else run.info.seed
         first, twin = next(iter(alike.values()), run), alike.get(seed, run)
-        copied = seen.setdefault(_content(run), run)
+        # Two runs never have this in common; a run of `staleness` has results, but no steps.
+        content = repr((run.steps.to_numpy().tolist(), run.summary.results))
+        copied = seen.setdefault(content, run)
         reasons = (
             (run.info.state is not State.SUCCEEDED, "it did not succeed"),
             (misfit, misfit),
@@ -127,11 +129,6 @@ def choose_runs(source: Source, runs: Sequence[MeasuredRun]) -> tuple[Chosen, di
         else:
             excluded[run.info.run_id] = reason
     return chosen, excluded
-
-
-def _content(run: MeasuredRun) -> str:
-    """What two runs never have in common: a run of `staleness` records no steps, but results."""
-    return repr((run.steps.to_numpy().tolist(), run.summary.results))
 
 
 def _role(run: MeasuredRun, source: Source) -> tuple[str, str]:
