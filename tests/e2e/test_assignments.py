@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -24,41 +25,78 @@ ids = {"ids": lambda value: value.name.replace(" ", "-")}
 MISTAKES = [(solution, wrong) for solution in SOLUTIONS for wrong in solution.wrong]
 
 
-def outcome(folder: Path, solution: Solution, source: str) -> Done:
-    """Run an assignment's tests on a program, as a student does by hand."""
-    needs("torch")
+TRIES = """
+import os, runpy, sys
+import torch._dynamo  # all that the programs load, once; each runs in a child of this process
+tests, *folders = sys.argv[1:]
+for folder in folders:
+    if not os.fork():
+        os.chdir(folder)
+        os.dup2(os.open("errors", os.O_WRONLY | os.O_CREAT), 2)
+        sys.argv, sys.path[0] = [tests], folder
+        runpy.run_path(tests, run_name="__main__")
+    os.wait()
+"""
+
+
+def write(folder: Path, solution: Solution, source: str) -> Path:
+    """Write an assignment's files with this program; return the path of the tests."""
+    folder.mkdir(exist_ok=True)
     for path in (solution.tests, solution.program.with_name("ranks.py")):
         shutil.copy(path, folder)
     (folder / solution.program.name).write_text(source)
+    return folder / solution.tests.name
+
+
+def run_by_hand(folder: Path, solution: Solution, source: str) -> Done:
+    needs("torch")
     return run_command(
-        [TORCH.python(ROOT), folder / solution.tests.name], cwd=folder, env={}, timeout=60
+        [TORCH.python(ROOT), write(folder, solution, source)], cwd=folder, env={}, timeout=60
     )
 
 
-def hint(done: Done) -> str:
+@pytest.fixture(scope="module")
+def errors(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """What the tests print for each mistake."""
+    needs("torch")
+    found = {}
+    for solution in SOLUTIONS:
+        folder = tmp_path_factory.mktemp(solution.name)
+        folders = {wrong.name: folder / str(at) for at, wrong in enumerate(solution.wrong)}
+        for wrong in solution.wrong:
+            write(folders[wrong.name], solution, solution.with_mistake(wrong))
+        command = [TORCH.python(ROOT), "-c", TRIES, solution.tests.name, *folders.values()]
+        assert run_command(command, env={}).returncode == 0
+        found |= {name: (each / "errors").read_text() for name, each in folders.items()}
+    return found
+
+
+def hint(printed: str) -> str:
     """The message of the only test that failed."""
-    assert done.returncode == 1
-    assert "failures=1" in done.stderr or "errors=1" in done.stderr
-    lines = done.stderr.split("\n\n---")[0].splitlines()
-    return lines[-1].partition(": ")[2]
+    assert "failures=1" in printed or "errors=1" in printed
+    return printed.split("\n\n---", maxsplit=1)[0].splitlines()[-1].partition(": ")[2]
 
 
 @pytest.mark.parametrize("solution", SOLUTIONS, **ids)
 def test_an_empty_program_says_which_gap_is_first(tmp_path: Path, solution: Solution) -> None:
     first = next(iter(solution.gaps))
-    seen = hint(outcome(tmp_path, solution, solution.program.read_text()))
-    assert seen.startswith(f"`{first}` in {solution.program.name} has no code yet: ")
+    done = run_by_hand(tmp_path, solution, solution.program.read_text())
+    seen = hint(done.stderr)
+    assert done.returncode == 1
+    assert seen.startswith(f"{first} of {solution.program.name} has no code yet: ")
 
 
 @pytest.mark.parametrize("solution", SOLUTIONS, **ids)
 def test_a_solution_passes(tmp_path: Path, solution: Solution) -> None:
-    done = outcome(tmp_path, solution, solution.filled())
+    done = run_by_hand(tmp_path, solution, solution.filled())
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(("solution", "wrong"), MISTAKES, **ids)
-def test_a_mistake_has_its_own_hint(tmp_path: Path, solution: Solution, wrong: Wrong) -> None:
-    seen = hint(outcome(tmp_path, solution, solution.with_mistake(wrong)))
+def test_a_mistake_has_its_own_hint(
+    errors: Mapping[str, str], solution: Solution, wrong: Wrong
+) -> None:
+    seen = hint(errors[wrong.name])
     assert wrong.hint in seen
     assert [each.name for each in solution.wrong if each.hint in seen] == [wrong.name]
 
