@@ -65,7 +65,7 @@ class OuterOptimizer:
 
 
 class Group:
-    """All ranks; `sent` counts the bytes of the vectors that this one gives to the others."""
+    """This rank's place among all; `sent` counts the bytes of the vectors that it has exchanged."""
 
     def __init__(self):
         self.rank, self.ranks, self.sent = dist.get_rank(), dist.get_world_size(), 0
@@ -117,7 +117,7 @@ def main():
             exchanges += 1
             print(f"step {step}, loss {loss.item():.4f}", flush=True)
 
-    # ---- 4. The judges: are all copies equal, bit by bit? How much did this rank give?
+    # ---- 4. The results: are all copies equal, bit by bit? How much did this rank exchange?
     digests = [None] * group.ranks
     parameters = parameters_to_vector(model.parameters()).detach().numpy()
     dist.all_gather_object(digests, hashlib.sha256(parameters.tobytes()).hexdigest())
@@ -126,6 +126,7 @@ def main():
     with torch.no_grad():
         logits = model(images)
         loss = cross_entropy(logits, labels.long()).item()
+    # The accuracy first: after a result, `lab` reads no other printed numbers.
     print(f"final accuracy = {(logits.argmax(1) == labels).float().mean().item():.4f}")
     print(f"lab kind=result name=different value={different} low=0 high=0")
     print(f"lab kind=result name=exchanges value={exchanges}")

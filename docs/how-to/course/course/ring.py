@@ -1,7 +1,7 @@
 """All-reduce in a ring: each rank gets the mean of all gradients, and none receives them all.
 
 The ranks stand in a ring, and a vector of gradients is cut into one chunk per rank. A chunk travels
-around the ring, and each rank adds its own part to it (reduce-scatter). Then the sums travel around
+around the ring, and each rank adds its own numbers (reduce-scatter). Then the sums travel around
 once more (all-gather). However many ranks there are, each sends less than twice its vector.
 
 Here softmax regression learns MNIST with it: 7,850 gradients in each step.
@@ -127,7 +127,7 @@ def main():
         if step % 50 == 0 or step == flags.steps:
             print(f"step {step}, loss {loss.item():.4f}", flush=True)
 
-    # ---- 3. The judges: are all copies equal, bit by bit? How much did this rank send?
+    # ---- 3. The results: are all copies equal, bit by bit? How much did this rank send?
     digests = [None] * group.ranks
     parameters = parameters_to_vector(model.parameters()).detach().numpy()
     dist.all_gather_object(digests, hashlib.sha256(parameters.tobytes()).hexdigest())
@@ -136,6 +136,7 @@ def main():
     with torch.no_grad():
         logits = model(images)
         loss = cross_entropy(logits, labels.long()).item()
+    # The accuracy first: after a result, `lab` reads no other printed numbers.
     print(f"final accuracy = {(logits.argmax(1) == labels).float().mean().item():.4f}")
     print(f"lab kind=result name=different value={different} low=0 high=0")
     print(f"lab kind=result name=sent value={group.sent / flags.steps / parameters.nbytes}")
