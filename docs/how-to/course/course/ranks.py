@@ -15,6 +15,10 @@ class RankError(AssertionError):
     """What the ranks do wrong, as a hint."""
 
 
+class _EndedError(Exception):
+    """Ends a rank that waits, because another one has failed."""
+
+
 def run(ranks, function, *arguments):
     """Call `function(group, *arguments)` on each rank; return all results, and the bytes sent.
 
@@ -155,7 +159,7 @@ class _Network:
             self._changed.wait_for(lambda: can_go_on() or self.error)
             del self._waiting[rank]
             if self.error is not None:
-                raise self.error
+                raise _EndedError  # and `run` raises the first error
 
     def end(self, error):
         with self._changed:

@@ -63,10 +63,10 @@ class RingTest(unittest.TestCase):
             except ranks.RankError as error:
                 if "wait forever" not in str(error):
                     raise
-                self.fail(
+                raise self.failureException(
                     f"{error} `send` returns only when the other rank receives. Here all ranks"
                     " are in their `send`, and so nobody receives. Which call doesn't wait?"
-                )
+                ) from None
             for rank in range(n):
                 previous = (rank - 1) % n
                 self.assertTrue(
