@@ -85,7 +85,7 @@ def test_an_empty_program_says_which_gap_is_first(tmp_path: Path, solution: Solu
     done = run_by_hand(tmp_path, solution, solution.program.read_text())
     seen = hint(done.stderr)
     assert done.returncode == 1
-    assert seen.startswith(f"{first} of {solution.program.name} has no code yet: ")
+    assert seen.startswith(f"`{first}` in {solution.program.name} has no code yet: ")
 
 
 @pytest.mark.parametrize("solution", SOLUTIONS, **ids)

@@ -110,8 +110,7 @@ def choose_runs(source: Source, runs: Sequence[MeasuredRun]) -> tuple[Chosen, di
         seed = -1 if run.info.seed is None else run.info.seed
         first, twin = next(iter(alike.values()), run), alike.get(seed, run)
         # Two runs never have this in common; a run of `staleness` has results, but no steps.
-        content = repr((run.steps.to_numpy().tolist(), run.summary.results))
-        copied = seen.setdefault(content, run)
+        copied = seen.setdefault(repr((run.steps.to_numpy().tolist(), run.summary.results)), run)
         reasons = (
             (run.info.state is not State.SUCCEEDED, "it did not succeed"),
             (misfit, misfit),

@@ -28,7 +28,7 @@ from lab.cluster.config.cluster import NODE
 from lab.protocol.volume.layout import RUN_ID
 from lab.runner.store.directory import DEFAULT_RUNS_DIR
 from lab.teach.classroom.names import COPIES
-from lab.teach.lessons.answers import FILE
+from lab.teach.lessons.answers import FILE, tests_of
 from lab.teach.lessons.check import Evidence, StageResult, check_lesson
 from lab.teach.lessons.lesson import Lesson, Stage, load_lessons
 
@@ -60,7 +60,8 @@ class Entry:
         runs: The number of ended runs of its experiments.
         answers: The number of answers to its questions.
         run_ids: The runs that were judged.
-        typed: The questions with a right answer; the student typed it, nothing measured it.
+        typed: The questions with a right answer; the student typed it, nothing measured it. Also
+            the tests of a program that passed, as the student's `lab check` says.
         missing: What its runs lack, or which questions lack a right answer.
     """
 
@@ -191,7 +192,8 @@ def _extract(archive: zipfile.ZipFile, seat: str, folder: str) -> None:
 
 
 def _entry(seat: str, lesson: str, stage: Stage, result: StageResult, evidence: Evidence) -> Entry:
-    names = [question.name for question in stage.questions]
+    asked = [question.name for question in stage.questions]
+    names = [tests_of(stage.name)] if stage.code else asked
     answers = [a for a in evidence.answers if a.lesson == lesson and a.question in names]
     runs = [run for name in set(stage.runs.values()) for run in evidence.runs.get(name, ())]
     ids = tuple(dict.fromkeys(result.runs.values()))
@@ -211,5 +213,5 @@ def _entry(seat: str, lesson: str, stage: Stage, result: StageResult, evidence: 
         len(answers),
         ids,
         right,
-        result.hint or no_answer,
+        no_answer if stage.code else result.hint or no_answer,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -212,6 +213,27 @@ def test_the_gradebook_has_outside_lessons(project: Path, tmp_path: Path) -> Non
         ("ada", "points", "few"), ("ada", "points", "many"),
     ]  # fmt: skip
     assert "lab run points --points 100" in found[0].missing
+
+
+@pytest.mark.parametrize(
+    ("said", "typed", "missing"),
+    [
+        ("2 of 2", ("tests of code",), ""),
+        ("1 of 2: =cmd()", (), "no right answer to: tests of code"),
+        ("gap: =cmd()", (), "no right answer to: tests of code"),
+    ],
+)
+def test_the_gradebook_has_what_the_tests_of_a_program_said(
+    project: Path, tmp_path: Path, said: str, typed: tuple[str, ...], missing: str
+) -> None:
+    lesson = LESSON.partition("stages:")[0] + "stages: [{name: code, text: Write, code: points}]"
+    (project / "lessons/points.yaml").write_text(lesson)
+    with zipfile.ZipFile(tmp_path / "work.zip", "w") as archive:
+        answer = {"time_unix": 1.0, "lesson": "points", "question": "tests of code", "text": said}
+        archive.writestr("ada/runs/answers.jsonl", json.dumps(answer))
+        (found,) = gradebook(archive)
+    assert (found.passed, found.typed, found.missing) == (not missing, typed, missing)
+    assert found.answers == 1
 
 
 def test_the_runs_of_an_outside_lesson_are_restored(
