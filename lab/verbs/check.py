@@ -123,6 +123,8 @@ def _stage(lesson: str, result: StageResult) -> Iterator[Padding]:
     yield _indented(2, visible(result.text))
     if result.hint:
         yield _indented(2, "→ ", (visible(result.hint), "yellow"))
+        if result.command not in result.hint:
+            yield _indented(4, (f"the command of this stage: {visible(result.command)}", "dim"))
     for reply in result.replies:
         yield from _reply(lesson, reply, "predict" if result.hint else "answer")
 

@@ -75,6 +75,7 @@ class StageResult:
         runs: The ids of the runs that were judged, by their name in the stage.
         hint: What the runs lack; "" for nothing.
         replies: The questions.
+        command: The command that makes its newest run; "" if it has none.
     """
 
     stage: str
@@ -82,6 +83,7 @@ class StageResult:
     runs: Mapping[str, str] = field(default_factory=dict)
     hint: str = ""
     replies: Sequence[Reply] = ()
+    command: str = ""
 
     @property
     def passed(self) -> bool:
@@ -192,7 +194,7 @@ def check_stage(
         if before := (answers or {}).get(predicted(question.name)):
             replies[-1] = replace(replies[-1], predicted=short(before.text))
     ids = {name: run.info.run_id for name, run in runs.items()}
-    return StageResult(stage.name, stage.text, ids, hint, replies)
+    return StageResult(stage.name, stage.text, ids, hint, replies, stage.command)
 
 
 def _code_result(stage: Stage, answers: Mapping[str, Answer] | None) -> StageResult:

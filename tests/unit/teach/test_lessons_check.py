@@ -381,6 +381,10 @@ WRONG = StageResult("wrong", "t", {"run": "r"}, "", [Reply("q", "?", "2", False,
         ),
         ([OPEN, WRONG], [], ["· later: open", "✗ wrong  r", "  t", "  ✗ ?", "  2: n"]),
         ([DONE], [], ["✓ done", "all stages are passed"]),
+        (
+            *([replace(OPEN, command="lab run x")], []),
+            ["· open", "  t", "  → no run of open.", "  the command of this stage: lab run x"],
+        ),
         ([DONE], ["q"], ["✓ done  r", "  t", "  ✓ ?", "  1: n", "all stages are passed"]),
     ],
 )
