@@ -33,6 +33,18 @@ _DIFFERENCE = "self.reference - parameters_to_vector(self.parameters).detach()"
 _COPY = "parameter.copy_(self.reference[begin:end].view_as(parameter))"
 _NESTEROV = "self.reference -= self.rate * (gradient + self.momentum * self.velocity)"
 _VELOCITY = "self.velocity = self.momentum * self.velocity + gradient"
+_EVERY_FOURTH = """
+self.made = getattr(self, "made", 0) + 1
+self.velocity = (self.made % 4 != 0) * self.momentum * self.velocity + gradient
+""".strip().replace("\n", "\n        ")
+_ONE_TENSOR = """
+if self.velocity.any():
+    self.velocity.mul_(self.momentum).add_(gradient)
+else:
+    self.velocity = gradient
+gradient += self.momentum * self.velocity
+self.reference -= self.rate * gradient
+""".strip().replace("\n", "\n        ")
 
 WRONG = (
     Wrong(
@@ -66,6 +78,18 @@ WRONG = (
         "with more ranks, the steps would be longer",
     ),
     Wrong(
+        "what `all_reduce` returns",
+        "self.group.all_reduce(vector)\n        return vector / self.group.ranks",
+        "vector /= self.group.ranks\n        return self.group.all_reduce(vector)",
+        "changes its tensor and returns nothing",
+    ),
+    Wrong(
+        "the process group without its count",
+        "self.group.all_reduce(vector)",
+        "dist.all_reduce(vector)",
+        "Use `self.group`.",
+    ),
+    Wrong(
         "no exchange",
         "self.group.all_reduce(vector)",
         "pass",
@@ -87,13 +111,13 @@ WRONG = (
         "two exchanges",
         "self.group.all_reduce(vector)",
         "self.group.all_reduce(vector.clone())\n        self.group.all_reduce(vector)",
-        "One exchange of the vector is enough",
+        "in each call of `mean` makes 12 bytes",
     ),
     Wrong(
         "the momentum of Polyak",
         _NESTEROV,
         "self.reference -= self.rate * self.velocity",
-        "It looks ahead",
+        "without Nesterov's momentum",
     ),
     Wrong(
         "Nesterov without the gradient",
@@ -108,10 +132,40 @@ WRONG = (
         "What does the momentum remember",
     ),
     Wrong(
+        "the velocity is forgotten at every fourth step",
+        _VELOCITY,
+        _EVERY_FOURTH,
+        "After step 4 of `move`",
+    ),
+    Wrong(
+        "the velocity and the gradient are one tensor",
+        f"{_VELOCITY}\n        {_NESTEROV}",
+        _ONE_TENSOR,
+        "were the same tensor",
+    ),
+    Wrong(
+        "the default rate",
+        _NESTEROV,
+        _NESTEROV.replace("self.rate", "0.7"),
+        "but not with the rate 0.5 and the momentum 0.9",
+    ),
+    Wrong(
+        "the default momentum",
+        _NESTEROV,
+        _NESTEROV.replace("self.momentum", "0.9"),
+        "but not with the rate 0.7 and the momentum 0.8",
+    ),
+    Wrong(
+        "the default momentum instead of none",
+        _NESTEROV,
+        _NESTEROV.replace("self.momentum", "(self.momentum or 0.9)"),
+        "but not with the rate 0.7 and the momentum 0.0",
+    ),
+    Wrong(
         "a mean as velocity",
         _VELOCITY,
         "self.velocity = self.momentum * self.velocity + (1 - self.momentum) * gradient",
-        "Compare with the formulas",
+        "as in a moving average",
     ),
     Wrong("along the gradient", _NESTEROV, _NESTEROV.replace("-=", "+="), "and not against it"),
     Wrong(
@@ -130,7 +184,13 @@ WRONG = (
         "the first values for each parameter",
         "    begin = end\n",
         "    pass\n",
-        "with new values, one after the other",
+        "does the second parameter begin?",
+    ),
+    Wrong(
+        "new parameters",
+        _COPY,
+        "parameter = torch.nn.Parameter(self.reference[begin:end].view_as(parameter).clone())",
+        "still has its old values",
     ),
     Wrong(
         "parameters that are vectors",
@@ -148,7 +208,19 @@ WRONG = (
         "the mean of the parameters, without a step",
         "self.move(self.mean(self.gradient()))",
         "self.reference -= self.mean(self.gradient())",
-        "the move, and then put it back?",
+        "Work out one round on paper",
+    ),
+    Wrong(
+        "the values are not put back",
+        "self.move(self.mean(self.gradient()))\n        self.put_back()",
+        "self.move(self.mean(self.gradient()))",
+        "the same before and after `step`",
+    ),
+    Wrong(
+        "two exchanges in a step",
+        "self.move(self.mean(self.gradient()))",
+        "self.move(self.mean(self.mean(self.gradient())))",
+        "in each of three calls of `step` makes 60 bytes",
     ),
 )
 

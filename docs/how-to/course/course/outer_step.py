@@ -30,15 +30,16 @@ class OuterOptimizer:
         self.velocity = torch.zeros_like(self.reference)
 
     def gradient(self):
-        """Return the change since the last exchange, as a gradient: a step goes against it."""
-        # --- your code: a vector like `reference`, without a graph. Which way does a step go? ---
+        """Return the gradient for the outer step, from the change since the last exchange."""
+        # --- your code: a vector like `reference`, without a graph. Finding its sign is your part:
+        # which way did this rank move, and which way does SGD step? ---
         raise NotImplementedError("`gradient` in outer_step.py has no code yet: what has changed?")
         # --- end ---
 
     def mean(self, vector):
         """Return the mean of all ranks' vectors; each rank calls it with its own."""
         # --- your code: with one `self.group.all_reduce(vector)`, which replaces the vector by the
-        # sum of all ranks' vectors. `self.group.ranks` is the number of ranks. ---
+        # sum of all ranks' vectors, in place. `self.group.ranks` is the number of ranks. ---
         raise NotImplementedError("`mean` in outer_step.py has no code yet: ask all ranks.")
         # --- end ---
 

@@ -4,6 +4,7 @@ A model here has two parameters of different shapes, and is no network: a test s
 """
 
 import unittest
+from unittest import mock
 
 import numpy as np
 import ranks
@@ -12,6 +13,8 @@ from outer_step import OuterOptimizer
 from torch.nn.utils import parameters_to_vector
 
 RATE, MOMENTUM = 0.7, 0.9
+OTHERS = ((0.5, MOMENTUM), (RATE, 0.8), (RATE, 0.0))
+STEPS = [[1.0, -2.0, 0.5, 0.0, 3.0]] * 2 + [[-1.0, 0.0, 0.0, 2.0, 1.0]] * 4
 
 
 def model(*values):
@@ -31,19 +34,39 @@ def optimizer(parameters, group=None, rate=RATE, momentum=MOMENTUM):
     return OuterOptimizer(parameters, rate, momentum, group)
 
 
+def on(n):
+    return "On one rank" if n == 1 else f"On {n} ranks"
+
+
+def shown(values):
+    """The values as a hint prints them."""
+    return [float(f"{value:.4g}") for value in values.tolist()]
+
+
 class OuterStepTest(unittest.TestCase):
     """One test for each gap, in their order."""
 
     longMessage = False  # the hint alone
+
+    def setUp(self):
+        """Refuse the process group of `torch.distributed`: the ranks here are threads."""
+        refused = mock.Mock(
+            side_effect=AssertionError(
+                "outer_step.py asks `torch.distributed` directly, where nothing counts what is"
+                " exchanged. Use `self.group`."
+            )
+        )
+        self.enterContext(
+            mock.patch.multiple(torch.distributed, all_reduce=refused, get_world_size=refused)
+        )
 
     def test_1_gradient(self):
         parameters = model()
         outer = optimizer(parameters)
         train(parameters, 0.5)
         gradient = outer.gradient()
-        self.assertEqual(
-            getattr(gradient, "shape", None),
-            (5,),
+        self.assertTrue(
+            isinstance(gradient, torch.Tensor) and gradient.shape == (5,),
             f"The model has 5 values in two parameters, so `gradient` is a vector of 5. Yours is a"
             f" {type(gradient).__name__}. What makes one vector of all parameters?",
         )
@@ -62,56 +85,95 @@ class OuterStepTest(unittest.TestCase):
         )
 
     def test_2_mean(self):
+        own = torch.tensor([1.0, 2.0, 3.0])
+
         def call(group):
-            vector = torch.tensor([1.0, 2.0, 3.0]) * 10**group.rank
-            return optimizer(model(), group).mean(vector)
+            return optimizer(model(), group).mean(own * 10**group.rank)
 
         for n in (3, 4, 2, 1):
-            means, sent = ranks.run(n, call)
-            total = torch.tensor([1.0, 2.0, 3.0]) * sum(10**rank for rank in range(n))
+            means, exchanged = ranks.run(n, call)
+            total = own * sum(10**rank for rank in range(n))
             for rank, mean in enumerate(means):
+                what = f"{on(n)}, `mean` of rank {rank}"
+                self.assertIsInstance(
+                    mean,
+                    torch.Tensor,
+                    f"{what} returns a {type(mean).__name__} instead of a vector. `all_reduce`"
+                    " changes its tensor and returns nothing.",
+                )
                 if n > 1:
                     self.assertFalse(
-                        torch.equal(mean, torch.tensor([1.0, 2.0, 3.0]) * 10**rank / n),
-                        f"On {n} ranks, `mean` of rank {rank} has nothing of the others. Who adds"
-                        " up the vectors of all?",
+                        torch.equal(mean, own * 10**rank / n),
+                        f"{what} has nothing of the others. Who adds up the vectors of all?",
                     )
                     self.assertFalse(
                         torch.equal(mean, total),
-                        f"On {n} ranks, `mean` is the sum of all: with more ranks, the steps"
-                        " would be longer. What is missing?",
+                        f"{what} is the sum of all: with more ranks, the steps would be longer."
+                        " What is missing?",
                     )
-                self._check_close(mean, total / n, f"On {n} ranks, `mean` of rank {rank}")
-            self.assertEqual(
-                sent,
-                [12] * n,
-                f"A vector has 12 bytes here, and the ranks gave {sent} bytes to the others. One"
-                " exchange of the vector is enough.",
-            )
+                self._check_close(mean, total / n, what)
+            self._check_exchanges(exchanged, own.nbytes, "each call of `mean`")
+
+    def _check_exchanges(self, exchanged, wanted, when):
+        """Check the bytes that each rank gave to `all_reduce`; one rank alone needs none."""
+        n = len(exchanged)
+        self.assertTrue(
+            n == 1 or exchanged == [wanted] * n,
+            f"{on(n)}, one exchange of the vector in {when} makes {wanted} bytes for each rank."
+            f" Yours passed {exchanged} bytes to `all_reduce`.",
+        )
 
     def test_3_move(self):
-        """Three steps, compared with those of `torch.optim.SGD`."""
-        outer, wanted = optimizer(model()), torch.nn.Parameter(torch.arange(1.0, 6.0))
-        sgd = torch.optim.SGD([wanted], lr=RATE, momentum=MOMENTUM, nesterov=True)
-        gradients = torch.tensor([[1.0, -2.0, 0.5, 0.0, 3.0]] * 2 + [[-1.0, 0.0, 0.0, 2.0, 1.0]])
-        for number, gradient in enumerate(gradients, 1):
-            before = outer.reference.clone()
-            wanted.grad = gradient.clone()
+        """The steps of `torch.optim.SGD`, with more than one rate and momentum."""
+        self._check_moves()
+        for rate, momentum in OTHERS:
+            for reference, wanted, _ in self._moves(rate, momentum):
+                self.assertTrue(
+                    torch.allclose(reference, wanted, atol=1e-5),
+                    f"`move` is right with the rate {RATE} and the momentum {MOMENTUM}, but not"
+                    f" with the rate {rate} and the momentum {momentum}. Where does it get these"
+                    " two numbers from?",
+                )
+
+    @staticmethod
+    def _moves(rate, momentum):
+        """Yield `reference`, what it must be, and whether two tensors became one; by steps."""
+        outer = optimizer(model(), rate=rate, momentum=momentum)
+        parameter = torch.nn.Parameter(outer.reference.clone())
+        sgd = torch.optim.SGD([parameter], lr=rate, momentum=momentum, nesterov=momentum > 0)
+        shared = False
+        for gradient in torch.tensor(STEPS):
+            parameter.grad = gradient.clone()
             sgd.step()
-            outer.move(gradient.clone())
-            moved = before - outer.reference
+            passed = gradient.clone()
+            outer.move(passed)
+            shared |= outer.velocity is passed and not torch.equal(passed, gradient)
+            yield outer.reference.clone(), parameter.detach().clone(), shared
+
+    def _check_moves(self):
+        """Check each step with the default rate and momentum."""
+        before = parameters_to_vector(model()).detach()
+        moves = zip(STEPS, self._moves(RATE, MOMENTUM), strict=True)
+        for number, (gradient, (reference, wanted, shared)) in enumerate(moves, 1):
+            steps = (before - reference) / RATE
+            before = reference
             if number == 1:
-                self._check_first_move(moved / RATE, gradient)
+                self._check_first_move(steps, torch.tensor(gradient))
             self.assertFalse(
-                number == 2 and torch.allclose(moved, RATE * (1 + MOMENTUM) * gradient),
+                number == 2 and torch.allclose(steps, (1 + MOMENTUM) * torch.tensor(gradient)),
                 "The same gradient twice, and the second step is as long as the first. What does"
                 " the momentum remember from one step to the next?",
             )
+            right = torch.allclose(reference, wanted, atol=1e-5)
+            self.assertFalse(
+                shared and not right,
+                f"Step {number} of `move` is wrong: `self.velocity` and the gradient were the same"
+                " tensor, so changing one in place changed the other, too.",
+            )
             self._check_close(
-                outer.reference,
-                wanted.detach(),
-                f"After step {number} of `move`, with the gradient {gradient.tolist()},"
-                " `reference`",
+                reference,
+                wanted,
+                f"After step {number} of `move`, with the gradient {gradient}, `reference`",
                 "Compare with the formulas of `torch.optim.SGD`, one by one.",
             )
 
@@ -127,12 +189,17 @@ class OuterStepTest(unittest.TestCase):
         )
         self.assertFalse(
             torch.allclose(moved, gradient, atol=1e-5),
-            "The first step is the rate times the gradient, as without Nesterov's idea. It looks"
-            " ahead: what does it add to the gradient before the step?",
+            "The first step is the rate times the gradient, as without Nesterov's momentum, which"
+            " looks ahead: what does it add to the gradient before the step?",
         )
         self.assertFalse(
             torch.allclose(moved, MOMENTUM * gradient, atol=1e-5),
             "The step has the velocity, but where is the gradient itself?",
+        )
+        self.assertFalse(
+            torch.allclose(moved, (1 + MOMENTUM * (1 - MOMENTUM)) * gradient, atol=1e-5),
+            "The first step is too short: the velocity has only a part of the gradient, as in a"
+            " moving average. Which argument of `torch.optim.SGD` does that, and what is it here?",
         )
 
     def test_4_put_back(self):
@@ -145,11 +212,17 @@ class OuterStepTest(unittest.TestCase):
             [(2, 2), (1,)],
             "`put_back` has changed the shapes of the parameters.",
         )
+        for at, (old, new) in enumerate(zip(model(), parameters, strict=True)):
+            self.assertFalse(
+                torch.equal(old, new),
+                f"After `put_back`, parameter {at} of the model still has its old values. Did you"
+                " create a new tensor? The model and the inner optimizer don't know it.",
+            )
         self._check_close(
             parameters_to_vector(parameters).detach(),
             torch.arange(10.0, 15.0),
-            "After `put_back`, the parameters that the model had at the start",
-            "They must stay the same objects, with new values, one after the other.",
+            "After `put_back`, the model",
+            "At which value of `reference` does the second parameter begin?",
         )
         train(parameters, 1.0)
         self.assertTrue(
@@ -160,18 +233,25 @@ class OuterStepTest(unittest.TestCase):
 
     def test_5_step(self):
         for n in (3, 2, 1):
-            trained, _ = ranks.run(n, self._train)
+            results, exchanged = ranks.run(n, self._train)
+            trained, changed = zip(*results, strict=True)
+            self.assertTrue(
+                any(changed),
+                "The model's parameters are the same before and after `step`. Which method gives"
+                " them new values?",
+            )
             for rank in range(n):
                 self.assertTrue(
                     torch.equal(trained[rank], trained[0]),
-                    f"On {n} ranks, rank {rank} has {trained[rank].tolist()} after `step`, and rank"
-                    f" 0 has {trained[0].tolist()}. What must all ranks agree on before they move?",
+                    f"{on(n)}, rank {rank} has {shown(trained[rank])} after `step`, and rank 0 has"
+                    f" {shown(trained[0])}. What must all ranks agree on before they move?",
                 )
+            self._check_exchanges(exchanged, 3 * trained[0].nbytes, "each of three calls of `step`")
             self._check_close(
                 trained[0],
                 torch.from_numpy(self._by_numpy(n)),
-                f"On {n} ranks, after three rounds of training and `step`, the model",
-                "Does each `step` compute the change, its mean, the move, and then put it back?",
+                f"{on(n)}, after three rounds of training and `step`, the model",
+                "Work out one round on paper: what goes into each method, and what comes out?",
             )
 
     @staticmethod
@@ -179,12 +259,17 @@ class OuterStepTest(unittest.TestCase):
         return [0.1 * (rank + 1), -0.2 * rank, 0.3]
 
     def _train(self, group):
+        """Return the model after three rounds, and whether `step` ever changed its values."""
         parameters = model()
         outer = optimizer(parameters, group)
+        changed = False
         for change in self._changes(group.rank):
             train(parameters, change)
+            before = parameters_to_vector(parameters).detach()
             outer.step()
-        return parameters_to_vector(parameters).detach()
+            values = parameters_to_vector(parameters).detach()
+            changed |= not torch.equal(values, before)
+        return values, changed
 
     def _by_numpy(self, n):
         """The model after the same rounds, computed on one rank."""
@@ -198,7 +283,7 @@ class OuterStepTest(unittest.TestCase):
     def _check_close(self, values, wanted, what, hint=""):
         self.assertTrue(
             values.shape == wanted.shape and torch.allclose(values, wanted, atol=1e-5),
-            f"{what} must be {wanted.tolist()}, and is {values.tolist()}. {hint}".strip(),
+            f"{what} must be {shown(wanted)} but is {shown(values)}. {hint}".strip(),
         )
 
 
