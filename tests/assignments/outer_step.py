@@ -93,7 +93,7 @@ WRONG = (
         "no exchange",
         "self.group.all_reduce(vector)",
         "pass",
-        "has nothing of the others",
+        "has nothing from the other ranks",
     ),
     Wrong(
         "divides by one rank too few",

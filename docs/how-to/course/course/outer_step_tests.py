@@ -104,7 +104,7 @@ class OuterStepTest(unittest.TestCase):
                 if n > 1:
                     self.assertFalse(
                         torch.equal(mean, own * 10**rank / n),
-                        f"{what} has nothing of the others. Who adds up the vectors of all?",
+                        f"{what} has nothing from the other ranks. Who adds up the vectors of all?",
                     )
                     self.assertFalse(
                         torch.equal(mean, total),
