@@ -32,7 +32,30 @@ return total / group.ranks
 """,
 }
 
+_BOUNDS = "return [length * i // ranks for i in range(ranks + 1)]"
+_EXCHANGE = GAPS["exchange"].strip().replace("\n", "\n    ")
+_REDUCE_SCATTER = GAPS["reduce_scatter"].strip().replace("\n", "\n    ")
+_ALL_GATHER = GAPS["all_gather"].strip().replace("\n", "\n    ")
+_PASS_ON = "exchange(parts[(rank - step + 1) % ranks], parts[(rank - step) % ranks], group)"
+_SEND_FIRST = (
+    "group.send(outgoing, (group.rank + 1) % group.ranks)\n"
+    "    group.recv(incoming, (group.rank - 1) % group.ranks)"
+)
+_THREAD = """sender = threading.Thread(
+        target=group.send, args=[outgoing, (group.rank + 1) % group.ranks]
+    )
+    sender.start()
+    group.recv(incoming, (group.rank - 1) % group.ranks)
+    sender.join()"""
+
 WRONG = (
+    Wrong("no bounds", _BOUNDS, _BOUNDS.replace("return", "limits ="), "returns None. Does every"),
+    Wrong(
+        "bounds that are not whole",
+        _BOUNDS,
+        _BOUNDS.replace("//", "/"),
+        "can only begin at a whole number",
+    ),
     Wrong(
         "chunks of length // ranks elements leave out the rest",
         "[length * i // ranks for i in range(ranks + 1)]",
@@ -49,13 +72,25 @@ WRONG = (
         "no end of the last chunk",
         "for i in range(ranks + 1)]",
         "for i in range(ranks)]",
-        "where the last one ends",
+        "where each begins, and where the last one ends",
     ),
     Wrong(
         "all ranks send first",
-        "sending = group.isend(outgoing, (group.rank + 1) % group.ranks)",
-        "group.send(outgoing, (group.rank + 1) % group.ranks)\n    sending = None",
+        _EXCHANGE,
+        _SEND_FIRST,
         "Which call doesn't wait?",
+    ),
+    Wrong(
+        "all ranks receive first",
+        _EXCHANGE,
+        "\n    ".join(reversed(_SEND_FIRST.split("\n    "))),
+        "What must a rank do first?",
+    ),
+    Wrong(
+        "waits before it receives",
+        _EXCHANGE,
+        _SEND_FIRST.replace("send(", "isend(").replace("ranks)\n", "ranks).wait()\n"),
+        "between `isend` and `wait`?",
     ),
     Wrong(
         "does not wait for what it sends",
@@ -100,7 +135,33 @@ WRONG = (
         "one exchange too few",
         "for step in range(ranks - 1):\n        own =",
         "for step in range(max(1, ranks - 2)):\n        own =",
-        "until it was at every rank?",
+        "With 3 ranks, chunk 1 of rank 0 must include",
+    ),
+    Wrong(
+        "three exchanges at most",
+        "for step in range(ranks - 1):\n        own =",
+        "for step in range(min(ranks - 1, 3)):\n        own =",
+        "With 5 ranks, chunk 1 of rank 0 must include",
+    ),
+    Wrong(
+        "a new tensor for each sum",
+        "own += incoming",
+        "parts[(rank - step - 1) % ranks] = own + incoming",
+        "`reduce_scatter` leaves the vector unchanged",
+    ),
+    Wrong(
+        "each chunk goes straight to the rank that adds it up",
+        _REDUCE_SCATTER,
+        """own = parts[(rank + 1) % ranks]
+    incoming = torch.empty_like(own)
+    others = [other for other in range(ranks) if other != rank]
+    sendings = [group.isend(parts[(other + 1) % ranks], other) for other in others]
+    for other in others:
+        group.recv(incoming, other)
+        own += incoming
+    for sending in sendings:
+        sending.wait()""",
+        "in `reduce_scatter`. In a ring, a rank sends only to the next one",
     ),
     Wrong(
         "the sum ends at another rank",
@@ -116,7 +177,7 @@ WRONG = (
         "a place to receive of another kind",
         "torch.empty_like(own)",
         "torch.empty(len(own))",
-        "Both must fit",
+        "Size and dtype must match",
     ),
     Wrong(
         "passes on a chunk that is no sum",
@@ -128,7 +189,38 @@ WRONG = (
         "one sum too few",
         "for step in range(ranks - 1):\n        exchange",
         "for step in range(ranks - 2):\n        exchange",
-        "still need after `reduce_scatter`?",
+        "With 2 ranks, rank 0 still lacks",
+    ),
+    Wrong(
+        "three sums at most",
+        "for step in range(ranks - 1):\n        exchange",
+        "for step in range(min(ranks - 1, 3)):\n        exchange",
+        "With 5 ranks, rank 0 still lacks",
+    ),
+    Wrong(
+        "one exchange of sums too many",
+        "for step in range(ranks - 1):\n        exchange",
+        "for step in range(ranks):\n        exchange",
+        "How many ranks don't have it at the start?",
+    ),
+    Wrong(
+        "a new tensor for each sum that arrives",
+        _PASS_ON,
+        "incoming = torch.empty_like(parts[(rank - step) % ranks])\n"
+        "        exchange(parts[(rank - step + 1) % ranks], incoming, group)\n"
+        "        parts[(rank - step) % ranks] = incoming",
+        "`all_gather` leaves the vector unchanged",
+    ),
+    Wrong(
+        "each sum goes straight to all ranks",
+        _ALL_GATHER,
+        """others = [other for other in range(ranks) if other != rank]
+    sendings = [group.isend(parts[(rank + 1) % ranks], other) for other in others]
+    for other in others:
+        group.recv(parts[(other + 1) % ranks], other)
+    for sending in sendings:
+        sending.wait()""",
+        "in `all_gather`. In a ring, a rank sends only to the next one",
     ),
     Wrong(
         "adds the sums again",
@@ -145,7 +237,51 @@ WRONG = (
         "return total / max(1, group.ranks - 1)",
         "How many numbers are in each sum?",
     ),
-    Wrong("returns nothing", "return total / group.ranks", "total /= group.ranks", "a NoneType."),
+    Wrong(
+        "returns nothing",
+        "return total / group.ranks",
+        "total /= group.ranks",
+        "Where does it return its vector?",
+    ),
+    Wrong(
+        "returns a number",
+        "return total / group.ranks",
+        "return total.mean()",
+        "must return such a vector",
+    ),
+    Wrong(
+        "a vector without the rank's numbers",
+        "vector.clone()",
+        "torch.zeros_like(vector)",
+        "in the vector that your functions work on?",
+    ),
+    Wrong("does not gather", "    all_gather(total, group)\n", "", "sums of its other chunks?"),
+    Wrong(
+        "remembers its result",
+        GAPS["mean"].strip().replace("\n", "\n    "),
+        """if not hasattr(group, "mean"):
+        group.mean = vector.clone()
+        reduce_scatter(group.mean, group)
+        all_gather(group.mean, group)
+        group.mean /= group.ranks
+    return group.mean""",
+        "What is left from the first call?",
+    ),
+    Wrong(
+        "always returns the same vector",
+        GAPS["mean"].strip().replace("\n", "\n    "),
+        """group.total = total = getattr(group, "total", torch.empty_like(vector)).copy_(vector)
+    reduce_scatter(total, group)
+    all_gather(total, group)
+    return total.div_(group.ranks)""",
+        "Do the two results share memory?",
+    ),
+    Wrong(
+        "returns another dtype",
+        "return total / group.ranks",
+        "return (total / group.ranks).float()",
+        "The dtype must stay the same",
+    ),
     Wrong("changes its argument", "vector.clone()", "vector", "work on another vector"),
     Wrong(
         "every vector visits every rank",
@@ -178,7 +314,7 @@ WRONG = (
         if group.rank == 0:
             group.send(total, rank)
 """,
-        "and none works for all",
+        "all ranks share the work",
     ),
 )
 

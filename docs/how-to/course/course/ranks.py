@@ -10,6 +10,9 @@ import threading
 
 import torch
 
+PATIENCE = 5.0
+"""Seconds without progress after which ranks with threads of their own are said to be stuck."""
+
 
 class RankError(AssertionError):
     """What the ranks do wrong, as a hint."""
@@ -37,30 +40,35 @@ def run(ranks, function, *arguments):
         network.leave()
 
     threads = [threading.Thread(target=call, args=[group], daemon=True) for group in groups]
+    network.known = {*threading.enumerate(), *threads}
+    default_hook = threading.excepthook
+    threading.excepthook = lambda failed: network.end(failed.exc_value)  # in a rank's own thread
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    threading.excepthook = default_hook
     if network.error is not None:
         raise network.error
     return results, [group.sent for group in groups]
 
 
 class Group:
-    """One rank's place among all; `sent` counts the bytes that it has sent."""
+    """One rank's place among all; `sent` counts the bytes sent, `receivers` are the ranks sent to."""
 
     def __init__(self, network, rank):
-        self.rank, self.ranks, self.sent = rank, network.ranks, 0
+        self.rank, self.ranks, self.sent, self.receivers = rank, network.ranks, 0, set()
         self._network, self._sendings = network, []
 
     def send(self, tensor, to):
         """Return when rank `to` has received the tensor."""
-        self.isend(tensor, to).wait()
+        self.isend(tensor, to).wait(f"is in `send` to rank {to}")
 
     def isend(self, tensor, to):
         """Return at once; call `wait()` of what it returns before the tensor changes."""
         self._check_rank(to, "sends to")
         self.sent += tensor.nbytes
+        self.receivers.add(to)
         sending = _Sending(self._network, tensor, self.rank, to)
         self._sendings.append(sending)
         self._network.post(sending)
@@ -97,9 +105,10 @@ class _Sending:
         self.is_received = self.is_waited_for = False
         self._network, self._before = network, tensor.clone()
 
-    def wait(self):
+    def wait(self, doing=None):
         self.is_waited_for = True
-        self._network.wait(self.source, lambda: self.is_received, f"sends to rank {self.to}")
+        doing = doing or f"is in `wait` for its `isend` to rank {self.to}"
+        self._network.wait(self.source, lambda: self.is_received, doing)
         if not torch.equal(self.tensor, self._before):
             raise RankError(
                 f"rank {self.source} changes a tensor while it sends it, so the other rank may get"
@@ -108,10 +117,13 @@ class _Sending:
 
 
 class _Network:
-    """What the ranks share. A rank that waits leaves a function that tells when it can go on."""
+    """What the ranks share. A rank that waits leaves a function that tells when it can go on.
+
+    A rank can wait twice at once, in threads that it started itself.
+    """
 
     def __init__(self, ranks):
-        self.ranks, self.error = ranks, None
+        self.ranks, self.error, self.known = ranks, None, set()  # known: threads that aren't theirs
         self._running, self._waiting = ranks, {}
         self._sendings, self._tensors, self._rounds = [], {}, 0
         self._changed = threading.Condition(threading.RLock())
@@ -127,14 +139,15 @@ class _Network:
             return next(fitting, None)
 
         with self._changed:
-            self.wait(rank, lambda: next_one() is not None, f"receives from rank {source}")
+            self.wait(rank, lambda: next_one() is not None, f"is in `recv` from rank {source}")
             sending = next_one()
             self._sendings.remove(sending)
             sizes = sending.tensor.numel(), tensor.numel()
             if sizes[0] != sizes[1] or sending.tensor.dtype != tensor.dtype:
                 raise RankError(
-                    f"rank {rank} receives {sizes[1]} elements, {tensor.dtype}, from rank {source},"
-                    f" which sends {sizes[0]}, {sending.tensor.dtype}. Both must fit."
+                    f"rank {source} sends {sizes[0]} elements of {sending.tensor.dtype}, but rank"
+                    f" {rank} receives into {sizes[1]} elements of {tensor.dtype}. Size and dtype"
+                    " must match."
                 )
             tensor.copy_(sending.tensor)
             sending.is_received = True
@@ -154,10 +167,12 @@ class _Network:
 
     def wait(self, rank, can_go_on, doing):
         with self._changed:
-            self._waiting[rank] = can_go_on, f"rank {rank} {doing}"
-            self._check_for_deadlock()
-            self._changed.wait_for(lambda: can_go_on() or self.error)
-            del self._waiting[rank]
+            place = object()
+            self._waiting[place] = can_go_on, rank, f"rank {rank} {doing}"
+            self._check_for_deadlock(is_patient=True)
+            while not self._changed.wait_for(lambda: can_go_on() or self.error, PATIENCE):
+                self._check_for_deadlock()
+            del self._waiting[place]
             if self.error is not None:
                 raise _EndedError  # and `run` raises the first error
 
@@ -169,10 +184,15 @@ class _Network:
     def leave(self):
         with self._changed:
             self._running -= 1
-            self._check_for_deadlock()
+            self._check_for_deadlock(is_patient=True)
 
-    def _check_for_deadlock(self):
-        stuck = self._waiting and len(self._waiting) == self._running
-        if stuck and not any(can_go_on() for can_go_on, _ in self._waiting.values()):
-            doing = ", ".join(text for _, (_, text) in sorted(self._waiting.items()))
-            self.end(RankError(f"The ranks wait forever: {doing}. None of them does its part."))
+    def _check_for_deadlock(self, is_patient=False):
+        """End all if each rank waits. If one has more threads, they may be about to do its part."""
+        if is_patient and not self.known.issuperset(threading.enumerate()):
+            return
+        waiting = self._waiting.values()
+        if not waiting or len({rank for _, rank, _ in waiting}) < self._running:
+            return
+        if not any(can_go_on() for can_go_on, _, _ in waiting):
+            doing = ", ".join(sorted(text for _, _, text in waiting))
+            self.end(RankError(f"The ranks wait forever: {doing}."))

@@ -37,44 +37,57 @@ def exchange(outgoing, incoming, group):
 
     The next rank of `group.rank` is the one with the next number; that of the last one is 0.
     """
-    # --- your code: with `group.isend` or `group.send`, and `group.recv` (see Group below).
+    # --- your code: with `group.isend` or `group.send`, and `group.recv` (see `Group` below).
     # All ranks call this at the same time. ---
     raise NotImplementedError("`exchange` in ring.py has no code yet: send on, and receive.")
     # --- end ---
 
 
 def reduce_scatter(vector, group):
-    """Add up, in the vector: at the end, chunk rank + 1 is the sum of all ranks' chunks.
+    """Add up chunks in the vector: at the end, each rank has the complete sum of one chunk.
 
-    That of the last rank is chunk 0. What is in the other chunks at the end does not matter.
+    Rank r ends with the sum of chunk r + 1, and the last rank with that of chunk 0. It doesn't
+    matter what is in a rank's other chunks then.
+
+    An example: rank 0 has the chunks a0 a1 a2, rank 1 has b0 b1 b2, and rank 2 has c0 c1 c2.
+    In the first exchange, rank r sends chunk r, and adds what it receives to its own numbers:
+
+        rank 0 sends a0 to rank 1, and then has    a0     a1     a2+c2
+        rank 1 sends b1 to rank 2, and then has  b0+a0    b1      b2
+        rank 2 sends c2 to rank 0, and then has    c0   c1+b1     c2
     """
     parts, rank, ranks = chunks(vector, group.ranks), group.rank, group.ranks
-    # --- your code: first, rank r sends chunk r. It adds what it receives to its own chunk of that
-    # number, and sends this one next. How often? `torch.empty_like` makes room to receive. ---
+    # --- your code: which chunk does each rank of the example send in the second exchange, so that
+    # rank 0 ends with a1+b1+c1? How many exchanges are there with more ranks? Receive into a tensor
+    # of its own: `torch.empty_like` makes one. ---
     raise NotImplementedError("`reduce_scatter` in ring.py has no code yet: pass on and add.")
     # --- end ---
 
 
 def all_gather(vector, group):
-    """Give all sums to all ranks, in the vector: at first, this rank has that of chunk rank + 1.
+    """Give all sums to all ranks, in the vector.
 
-    At the end, all chunks of the vector are sums.
+    At the start, rank r has only the sum of chunk r + 1, and the last rank only that of chunk 0.
+    At the end, all chunks of every rank's vector are sums.
     """
     parts, rank, ranks = chunks(vector, group.ranks), group.rank, group.ranks
-    # --- your code: now a rank passes on the chunk as it is. Which chunk does it have first? ---
+    # --- your code: now a rank passes on each sum as it is. Which one can it send first? ---
     raise NotImplementedError("`all_gather` in ring.py has no code yet: pass on the sums.")
     # --- end ---
 
 
 def mean(vector, group):
-    """Return the mean of all ranks' vectors, with the same length. The argument stays as it is."""
+    """Return the mean of all ranks' vectors, as a new vector. The argument stays as it is."""
     # --- your code: with the functions above ---
     raise NotImplementedError("`mean` in ring.py has no code yet: from all ranks' sum to the mean.")
     # --- end ---
 
 
 class Group:
-    """This rank's place among all, and its messages; `sent` counts the bytes that it has sent."""
+    """This rank's place among all, `rank` of `ranks`, and its messages.
+
+    It has three methods: `send`, `isend` and `recv`. `sent` counts the bytes that it has sent.
+    """
 
     def __init__(self):
         self.rank, self.ranks, self.sent = dist.get_rank(), dist.get_world_size(), 0
