@@ -48,6 +48,28 @@ _THREAD = """sender = threading.Thread(
     group.recv(incoming, (group.rank - 1) % group.ranks)
     sender.join()"""
 
+EXCHANGES = {
+    "a thread sends": "import threading\n    " + _THREAD,
+    "a thread receives": """import threading
+    receiver = threading.Thread(
+        target=group.recv, args=[incoming, (group.rank - 1) % group.ranks]
+    )
+    receiver.start()
+    group.send(outgoing, (group.rank + 1) % group.ranks)
+    receiver.join()""",
+    "odd ranks receive first": """if group.rank % 2:
+        group.recv(incoming, (group.rank - 1) % group.ranks)
+    group.send(outgoing, (group.rank + 1) % group.ranks)
+    if group.rank % 2 == 0:
+        group.recv(incoming, (group.rank - 1) % group.ranks)""",
+}
+"""Other right ways to exchange."""
+
+STUCK_THREAD = "import threading\n    " + _THREAD.replace(
+    "sender.start()", "sender.start()\n    sender.join()"
+)
+"""A thread sends, but the rank receives only after it."""
+
 WRONG = (
     Wrong("no bounds", _BOUNDS, _BOUNDS.replace("return", "limits ="), "returns None. Does every"),
     Wrong(
@@ -84,7 +106,7 @@ WRONG = (
         "all ranks receive first",
         _EXCHANGE,
         "\n    ".join(reversed(_SEND_FIRST.split("\n    "))),
-        "What must a rank do first?",
+        "nothing is on its way. What must a rank do before?",
     ),
     Wrong(
         "waits before it receives",
@@ -117,7 +139,7 @@ WRONG = (
         "the last rank has no next one",
         "group.isend(outgoing, (group.rank + 1) % group.ranks)",
         "group.isend(outgoing, group.rank + 1)",
-        "sends to rank 2.",
+        "sends to rank 2, but the other ranks are [0].",
     ),
     Wrong(
         "what arrives replaces what a rank has",
@@ -319,3 +341,8 @@ WRONG = (
 )
 
 RING = Solution("ring", GAPS, WRONG)
+
+
+def with_exchange(code: str) -> str:
+    """The program, filled, with another `exchange`."""
+    return RING.with_mistake(Wrong("exchange", _EXCHANGE, code, ""))

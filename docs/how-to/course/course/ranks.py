@@ -10,7 +10,7 @@ import threading
 
 import torch
 
-PATIENCE = 5.0
+PATIENCE = 3.0
 """Seconds without progress after which ranks with threads of their own are said to be stuck."""
 
 
@@ -19,7 +19,7 @@ class RankError(AssertionError):
 
 
 class _EndedError(Exception):
-    """Ends a rank that waits, because another one has failed."""
+    """Ends a thread that waits, because another one has failed."""
 
 
 def run(ranks, function, *arguments):
@@ -37,17 +37,16 @@ def run(ranks, function, *arguments):
             group.check_waited()
         except Exception as error:  # `run` raises it in the test's own thread
             network.end(error)
-        network.leave()
+        finally:
+            network.leave()
 
     threads = [threading.Thread(target=call, args=[group], daemon=True) for group in groups]
     network.known = {*threading.enumerate(), *threads}
-    default_hook = threading.excepthook
-    threading.excepthook = lambda failed: network.end(failed.exc_value)  # in a rank's own thread
+    threading.excepthook = lambda failed: network.end(failed.exc_value)  # in a rank's own threads
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    threading.excepthook = default_hook
     if network.error is not None:
         raise network.error
     return results, [group.sent for group in groups]
@@ -93,8 +92,12 @@ class Group:
             )
 
     def _check_rank(self, other, does):
-        if other not in range(self.ranks) or other == self.rank:
-            raise RankError(f"rank {self.rank} of {self.ranks} {does} rank {other}.")
+        others = [rank for rank in range(self.ranks) if rank != self.rank]
+        if other not in others:
+            raise RankError(
+                f"rank {self.rank} of {self.ranks} {does} rank {other}, but the other ranks are"
+                f" {others}."
+            )
 
 
 class _Sending:

@@ -15,8 +15,8 @@ RINGS = [(12, 2), (10, 3), (11, 4), (2, 4), (13, 5), (9, 6)]
 STUCK = {
     "in `send`": "All ranks are in their `send`, which returns only when the other rank receives."
     " Which call doesn't wait?",
-    "in `recv`": "All ranks are in their `recv`, but none has sent anything yet. What must a rank"
-    " do first?",
+    "in `recv`": "All ranks are in their `recv`, but nothing is on its way. What must a rank do"
+    " before?",
     "in `wait`": "`wait` returns only when the other rank has received, just like `send`. What can"
     " a rank do between `isend` and `wait`?",
 }
@@ -144,7 +144,8 @@ class RingTest(unittest.TestCase):
         at = [i for i in range(n) if len(parts[i]) and parts[i][0] == everyone]
         self.assertTrue(
             wanted in at or not at,
-            f"With {n} ranks, rank {rank} has the sum of chunk {at[:1]}, but must have that of"
+            at
+            and f"With {n} ranks, rank {rank} has the sum of chunk {at[0]}, but must have that of"
             f" chunk {wanted}. Which chunk does a rank send first, and which one does it receive"
             " then?",
         )
@@ -156,8 +157,8 @@ class RingTest(unittest.TestCase):
         self.assertEqual(
             added,
             [1] * n,
-            f"With {n} ranks, chunk {wanted} of rank {rank} must include each rank's numbers once."
-            f" It includes those of rank 0 to {n - 1} {added} times. How many times must a chunk be"
+            f"With {n} ranks, chunk {wanted} of rank {rank} must include each rank's numbers once,"
+            f" but the counts for ranks 0 to {n - 1} are {added}. How many times must a chunk be"
             " passed on to visit every rank?",
         )
 
@@ -243,11 +244,12 @@ class RingTest(unittest.TestCase):
     def _check_vector(self, result, length):
         """Check that a rank's mean is a vector of the right length."""
         self.assertIsNotNone(result, "`mean` returns None. Where does it return its vector?")
-        self.assertEqual(
-            (type(result), getattr(result, "shape", None)),
-            (torch.Tensor, (length,)),
+        is_tensor = isinstance(result, torch.Tensor)
+        shape = f" of the shape {list(result.shape)}" if is_tensor else ""
+        self.assertTrue(
+            is_tensor and result.shape == (length,),
             f"`mean` of vectors of {length} elements must return such a vector. Yours returns a"
-            f" {type(result).__name__} of the shape {list(getattr(result, 'shape', []))}.",
+            f" {type(result).__name__}{shape}.",
         )
 
     def _check_means(self, inputs, means):
