@@ -36,7 +36,7 @@ _BOUNDS = "return [length * i // ranks for i in range(ranks + 1)]"
 _EXCHANGE = GAPS["exchange"].strip().replace("\n", "\n    ")
 _REDUCE_SCATTER = GAPS["reduce_scatter"].strip().replace("\n", "\n    ")
 _ALL_GATHER = GAPS["all_gather"].strip().replace("\n", "\n    ")
-_PASS_ON = "exchange(parts[(rank - step + 1) % ranks], parts[(rank - step) % ranks], group)"
+_SEND_SUM = "exchange(parts[(rank - step + 1) % ranks], parts[(rank - step) % ranks], group)"
 _SEND_FIRST = (
     "group.send(outgoing, (group.rank + 1) % group.ranks)\n"
     "    group.recv(incoming, (group.rank - 1) % group.ranks)"
@@ -227,7 +227,7 @@ WRONG = (
     ),
     Wrong(
         "a new tensor for each sum that arrives",
-        _PASS_ON,
+        _SEND_SUM,
         "incoming = torch.empty_like(parts[(rank - step) % ranks])\n"
         "        exchange(parts[(rank - step + 1) % ranks], incoming, group)\n"
         "        parts[(rank - step) % ranks] = incoming",

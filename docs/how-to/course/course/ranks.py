@@ -53,7 +53,7 @@ def run(ranks, function, *arguments):
 
 
 class Group:
-    """One rank's place among all; `sent` counts the bytes sent, `receivers` are the ranks sent to."""
+    """One rank's place among all; it counts the bytes `sent`, and knows its `receivers`."""
 
     def __init__(self, network, rank):
         self.rank, self.ranks, self.sent, self.receivers = rank, network.ranks, 0, set()

@@ -35,7 +35,7 @@ def chunks(vector, ranks):
 def exchange(outgoing, incoming, group):
     """Send `outgoing` to the next rank, and receive `incoming` from the previous one.
 
-    The next rank of `group.rank` is the one with the next number; that of the last one is 0.
+    The next rank is the one whose number is one higher; for the last rank, it is rank 0.
     """
     # --- your code: with `group.isend` or `group.send`, and `group.recv` (see `Group` below).
     # All ranks call this at the same time. ---

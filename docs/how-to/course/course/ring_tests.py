@@ -253,9 +253,7 @@ class RingTest(unittest.TestCase):
         )
 
     def _check_means(self, inputs, means):
-        n, length = inputs.shape
-        first = means[0]
-        wanted = inputs.mean(0)
+        n, first, wanted = len(inputs), means[0], inputs.mean(0)
         if n > 1:
             self.assertFalse(
                 np.allclose(first, wanted * n, atol=1e-6),
