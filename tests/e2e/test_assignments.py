@@ -13,7 +13,7 @@ import pytest
 
 from lab.protocol.runtimes import TORCH
 from tests.assignments.outer_step import OUTER_STEP
-from tests.assignments.ring import RING
+from tests.assignments.ring import EXCHANGES, RING, STUCK_THREAD, with_exchange
 from tests.assignments.server import SERVER
 from tests.assignments.solution import COURSE, Solution, Wrong
 from tests.support.commands import ROOT, Done, lab, run_command
@@ -130,3 +130,14 @@ def test_the_runs_of_a_solution_pass_the_lesson(tmp_path: Path, solution: Soluti
     checked = json.loads(lab(tmp_path, "check", solution.name, *given, "--json")[0])
     assert [stage["hint"] for stage in checked["stages"] if not stage["passed"]] == []
     assert len(checked["stages"]) == 1 + len(commands)
+
+
+@pytest.mark.parametrize("way", EXCHANGES, ids=lambda way: way.replace(" ", "-"))
+def test_another_right_way_passes(tmp_path: Path, way: str) -> None:
+    done = run_by_hand(tmp_path, RING, with_exchange(EXCHANGES[way]))
+    assert done.returncode == 0, done.stderr
+
+
+def test_ranks_that_wait_for_their_own_threads_get_a_hint(tmp_path: Path) -> None:
+    done = run_by_hand(tmp_path, RING, with_exchange(STUCK_THREAD))
+    assert "Which call doesn't wait?" in hint(done.stderr)
