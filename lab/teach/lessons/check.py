@@ -207,7 +207,7 @@ def _code_result(stage: Stage, answers: Mapping[str, Answer] | None) -> StageRes
     count, _, hint = said.text.partition(": ")
     if count == "gap":
         return StageResult(stage.name, stage.text, hint=hint)
-    reply = Reply(tests_of(stage.name), "Do all tests pass?", count, not hint, hint or "all")
+    reply = Reply(tests_of(stage.name), "Do all tests pass?", f"{count} pass", not hint, hint or "all")
     return StageResult(stage.name, stage.text, replies=[reply])
 
 

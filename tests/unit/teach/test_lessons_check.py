@@ -432,7 +432,7 @@ def test_a_stage_of_code_is_what_its_tests_said_last() -> None:
     assert said("gap: gap 1").hint == "gap 1"
     failed = said("1 of 2: a: b")
     (reply,) = failed.replies
-    assert (reply.given, reply.right, reply.note) == ("1 of 2", False, "a: b")
+    assert (reply.given, reply.right, reply.note) == ("1 of 2 pass", False, "a: b")
     assert not failed.passed
     assert said("2 of 2").passed
     assert stage_of_code(None).passed  # the key has no answer

@@ -45,8 +45,9 @@ class OuterOptimizer:
 
     def move(self, gradient):
         """Move `reference` by one step of SGD with Nesterov's momentum, and update `velocity`."""
-        # --- your code: as `torch.optim.SGD` with `nesterov=True` and `dampening=0`. Its
-        # documentation has the formulas: there `velocity` is called b, and is kept. ---
+        # --- your code: as `torch.optim.SGD` with `nesterov=True` and `dampening=0`. The formulas
+        # are in https://docs.pytorch.org/docs/2.9/generated/torch.optim.SGD.html, where `velocity`
+        # is called b. Leave out what is about weight decay and `maximize`. ---
         raise NotImplementedError("`move` in outer_step.py has no code yet: the outer step.")
         # --- end ---
 

@@ -134,7 +134,7 @@ def train(address, task_index, updates, batch_size):
         total += staleness
         if global_step != REFUSED:
             ages.append(global_step - 1 - step_at_read)  # the judge does not take your word for it
-            if local_step == 1 or local_step % 50 == 0:
+            if local_step == 1 or local_step % 100 == 0:
                 print(f"local step {local_step}, global step {global_step}, loss {loss:.4f}")
     send(connection, LEAVE)
     global_step, parameters = receive(connection)
@@ -183,7 +183,7 @@ def main():
     parser.add_argument("--task_index", type=int, default=0)
     parser.add_argument("--ps_hosts", default="localhost:2222")
     parser.add_argument("--worker_hosts", default="localhost:2223")
-    parser.add_argument("--updates", type=int, default=5000)
+    parser.add_argument("--updates", type=int, default=20000)
     parser.add_argument("--batch_size", type=int, default=100)
     parser.add_argument("--most_staleness", type=int)
     given = parser.parse_args()
