@@ -201,13 +201,13 @@ def _code_result(stage: Stage, answers: Mapping[str, Answer] | None) -> StageRes
     """Return what the tests of a stage's program said last; the key has no answer to them."""
     if answers is None:
         return StageResult(stage.name, stage.text)
-    said = answers.get(tests_of(stage.name))
-    if said is None:
+    name = tests_of(stage.name)
+    if (said := answers.get(name)) is None:
         return StageResult(stage.name, stage.text, hint="its tests have not run yet")
     count, _, hint = said.text.partition(": ")
     if count == "gap":
         return StageResult(stage.name, stage.text, hint=hint)
-    reply = Reply(tests_of(stage.name), "Do all tests pass?", f"{count} pass", not hint, hint or "all")
+    reply = Reply(name, "Do all tests pass?", f"{count} pass", not hint, hint or "all of them")
     return StageResult(stage.name, stage.text, replies=[reply])
 
 
