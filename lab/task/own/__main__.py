@@ -12,18 +12,17 @@ repeat if the program belongs to a cluster. It imports neither TensorFlow nor Py
 
 from __future__ import annotations
 
-import atexit
 import functools
 import os
 import re
 import sys
-import time
 
 from lab.task import request_ids
 from lab.task.after_import import after_import
 from lab.task.flag_completion import QUIET, RANK_PLACEHOLDERS, complete_flags
 from lab.task.own import mnist
 from lab.task.own.main_module import exit_with_traceback, run_file, run_module
+from lab.task.sdk.gloo_threads import finish_at_exit
 
 
 def main() -> None:
@@ -38,7 +37,7 @@ def main() -> None:
     if (place := request_ids.place_of(os.environ)) is not None:
         notify = functools.partial(print, file=sys.stderr, flush=True)
         after_import({"tensorflow"}, lambda _: request_ids.number_requests(place, notify))
-    after_import({"torch.distributed"}, _finish_threads_at_exit)
+    after_import({"torch.distributed"}, lambda _: finish_at_exit())
     for name in [module for module in sys.modules if module.partition(".")[0] == "lab"]:
         # A module of the program may have the name `lab`.
         del sys.modules[name]
@@ -60,18 +59,6 @@ def _fill_in_rank(arguments: list[str]) -> None:
 
     arguments[:] = map(filled_in, arguments)
     os.environ.update({name: filled_in(text) for name, text in os.environ.items()})
-
-
-def _finish_threads_at_exit(_: object) -> None:
-    """At exit, let the threads of PyTorch's Gloo take the interpreter's lock for the last time.
-
-    Such a thread frees the tensors of an exchange soon after it. If the interpreter ends before the
-    thread has the lock, the process ends with SIGABRT, although the program has succeeded:
-    https://github.com/pytorch/pytorch/pull/179291. PyTorch 2.13 keeps these threads after
-    `destroy_process_group`, and offers nothing to wait for. So this makes the fault rare, not
-    impossible.
-    """
-    atexit.register(time.sleep, 0.05)
 
 
 main()

@@ -22,6 +22,7 @@ from lab.protocol.volume.layout import LOST_CONTACT
 from lab.protocol.volume.status import read_status
 from lab.task import lazy_keras, request_ids
 from lab.task.sdk.flags import experiment_flags, parse
+from lab.task.sdk.gloo_threads import finish_at_exit
 from lab.task.sdk.interrupt import leave_on_interrupt
 from lab.task.sdk.recorder import Number, Recorder
 
@@ -77,6 +78,8 @@ def begin_task(flags: argparse.Namespace, **fields: str | Number) -> Recorder:
         **fields: Further fields of the record, such as `batch_size`.
     """
     leave_on_interrupt()
+    if "torch.distributed" in sys.modules:
+        finish_at_exit()
     recorder = Recorder(flags.job_name, flags.task_index)
     hosts = flags.cluster[flags.job_name]
     report_failure(recorder, hosts[flags.task_index] if hosts else "")
