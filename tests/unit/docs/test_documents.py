@@ -251,7 +251,7 @@ INSIDE = [
     ROOT / "docs/explanation/architecture.md",
     *sorted(ROOT.glob("docs/explanation/decisions/*.md")),
 ]
-DECISION = ["Situation", "Decision", "Reason", "Cost", "In the code"]
+DECISION = ["Trade-off", "Code"]
 
 
 def layers() -> list[list[str]]:
@@ -277,9 +277,17 @@ def test_what_a_page_about_the_code_names_exists(page: Path) -> None:
 def test_a_decision_has_its_parts_and_is_in_the_index(page: Path) -> None:
     if page.name == "index.md":
         return
-    text = page.read_text("utf-8")
-    assert re.findall(r"^\*\*([A-Z][\w ]+)\.\*\*", text, re.MULTILINE) == DECISION
-    assert text.count("\n") <= 40
+    _, *decisions = re.split(r"^## ", page.read_text("utf-8"), flags=re.MULTILINE)
+    assert decisions
+    for decision in decisions:
+        title, blank, explanation, *_ = decision.splitlines()
+        parts = re.findall(r"^\*\*([A-Z][\w-]+):\*\* \S", decision, re.MULTILINE)
+        assert parts == DECISION, title
+        assert not blank, title
+        assert re.match(r"[A-Z`[]", explanation), f"{title}: it begins with the problem"
+        *_, code = decision.split("**Code:**")
+        assert re.search(r"`(?:lab|scripts|tools)/|`pyproject\.toml`", code), title
+        assert decision.count("\n") <= 40, title
     assert f"]({page.name})" in page.with_name("index.md").read_text("utf-8")
 
 
