@@ -203,3 +203,36 @@ def test_the_rule_of_the_share_is_beside_the_measured_staleness() -> None:
     ]
     assert spans == ["33 to 43", "14 to 15", "0 to 7"]
     assert f"It is {spans[0]}% too high for two workers, {spans[1]}% for four" in page
+
+
+def test_the_decision_on_request_numbers_counts_the_kept_runs() -> None:
+    """The sentences say what `listings.csv` has, and each training that succeeded is whole."""
+    page = (ROOT / "docs/explanation/decisions/programs.md").read_text()
+    text = " ".join(page.split())
+    kept = rows("listings")
+    assert [int(row["run"]) for row in kept] == [*range(1, len(kept) + 1)]
+    interrupted = [row for row in kept if row["state"] == "interrupted"]
+    ended = [row for row in kept if row not in interrupted]
+    with_theirs = [row for row in ended if row["request_numbers"] == "tensorflow"]
+    with_ours = [row for row in ended if row["request_numbers"] == "lab"]
+    whole = [row for row in ended if row["state"] == "succeeded"]
+    reasons = [row["reason"] for row in ended if row["state"] == "failed"]
+    refused = [sum(int(row["refused"]) for row in of) for of in (with_theirs, with_ours)]
+    assert f"the {len(kept)} whole trainings that we started" in text
+    assert len(interrupted) == 1
+    assert "One was interrupted." in text
+    assert len(ended) == len(with_theirs) + len(with_ours)
+    for words, of in (("TensorFlow's own numbers", with_theirs), ("that don't repeat", with_ours)):
+        count = sum(row in whole for row in of)
+        assert f"{words}, {count} of {len(of)} succeeded" in text
+    assert refused == [6, 0]
+    assert "in these, six steps were refused" in text
+    assert "20 of 20 succeeded, and no step was refused" in text
+    assert sum("no new global step for 300 s" in reason for reason in reasons) == 3
+    assert "Three hung" in text
+    assert sum("SIGXCPU" in reason or "SIGABRT" in reason for reason in reasons) == 2
+    assert len(reasons) == 5
+    assert {row["counted"] for row in whole} == {row["steps"] for row in whole} == {"82500"}
+    assert "with 82,500 steps" in text
+    short = max(int(row["steps"]) - int(row["global_step"]) for row in whole)
+    assert f"it was up to {short} short" in text
