@@ -65,7 +65,6 @@ def test_a_page_has_at_most_200_lines(page: Path) -> None:
 WRITTEN = {
     "docs/evidence/blog.md",  # test_evidence.py compares it with the run
     "docs/evidence/chapter.md",  # test_evidence.py compares it with the runs
-    "docs/explanation/beyond-one-host.md",  # test_benchmarks.py compares it with the command
 }
 """Pages whose output a tool writes between comments."""
 

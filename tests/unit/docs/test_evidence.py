@@ -51,6 +51,13 @@ def rows(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.parametrize("page", sorted(FOLDER.glob("*.md")), ids=lambda page: page.stem)
+def test_a_page_of_evidence_is_linked_from_a_claim(page: Path) -> None:
+    others = [each for each in ROOT.glob("docs/**/*.md") if not each.is_relative_to(FOLDER)]
+    texts = [each.read_text() for each in (*others, *ROOT.glob("*.md"))]
+    assert any(f"evidence/{page.name}" in text for text in texts)
+
+
 @pytest.mark.parametrize("name", FULL_RUNS)
 def test_the_table_of_a_run_agrees_with_its_records(
     name: str, capsys: pytest.CaptureFixture[str]
