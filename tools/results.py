@@ -185,16 +185,16 @@ def page(results: Mapping[str, Result]) -> str:
         "# Results",
         "",
         section(results),
-        "These are the verdicts of `lab reproduce` on each claim of the sources. A block has the"
-        " verdict, the claim, the value that the source prints, ours (the interval for one more"
-        " run), the reason, and the place in the source. Settings, checks and numbers that follow"
-        " from a fitted parameter are not counted. [Reproduce](../how-to/reproduce.md) has the"
-        " rules.",
+        "This page has the verdict of `lab reproduce` on each claim of the sources. A block shows"
+        " the verdict and the claim, the value that the source prints, ours with the interval for"
+        " one more run, the reason, and the place in the source. Settings, checks, and numbers that"
+        " follow from a fitted parameter aren't counted. [Reproduce](../how-to/reproduce.md)"
+        " explains the rules.",
         "",
         "`make results` makes the runs, keeps them in `docs/results/runs/`, and writes this page."
-        " All runs are processes on two shared cores, without a GPU. Other work ran on these cores"
-        " at the same time, which widens the intervals of speeds, such as the global steps for"
-        " each step of a worker. You can judge the kept runs again:",
+        " All runs are processes on two shared cores, without a GPU. The cores did other work at"
+        " the same time, which widens the intervals of speeds, such as the global steps for each"
+        " step of a worker. You can judge the kept runs yourself:",
         "",
         "```sh",
         "mkdir -p runs/kept && tar -xf docs/results/runs/book-sync.tar.xz -C runs/kept",
