@@ -12,10 +12,10 @@ node that its agent cannot see.
 from __future__ import annotations
 
 import contextlib
-import functools
 import re
 import socket
 import struct
+import threading
 import time
 from collections.abc import Collection, Iterable, Iterator
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -33,6 +33,10 @@ _FIRST_LOOKS_S: Final = 0.1
 _LATER_LOOKS_S: Final = 5.0
 _LEAST_LOOKS: Final = 3
 """With fewer looks, a short connection may have been missed."""
+
+_NAMES_S: Final = 1.0
+"""Seconds to wait for the addresses of the nodes. A name server that does not answer can take a
+minute, in which the agent must send heartbeats."""
 
 _SOCKET: Final = re.compile(r"socket:\[(\d+)\]")
 _SHARED_MEMORY: Final = re.compile(
@@ -67,9 +71,10 @@ class Contact:
             others: The same of the other tasks.
             talked: The answer of an earlier process of this agent.
         """
-        hosts = {other.rpartition(":")[0] for other in others}
         self._host = address.rpartition(":")[0]
-        self._elsewhere = hosts - {self._host}
+        self._unresolved = {each.rpartition(":")[0] for each in (address, *others)}
+        self._here: set[Address] = set()
+        self._elsewhere: set[Address] = set()
         self._ports = {int(each.rpartition(":")[2]) for each in (address, *others)}
         self._talked, self._is_unclear, self._looks = bool(talked), False, 0
         self._program, self._is_launched, self._ignored_port = 0, False, 0
@@ -99,6 +104,9 @@ class Contact:
         self._program, self._is_launched, self._ignored_port = program, is_launched, ignored_port
         self._began = self._due = time.monotonic()
         self._known |= {(each.local, each.remote) for each in connections()}
+        names = threading.Thread(target=self._resolve, name="resolve", daemon=True)
+        names.start()
+        names.join(_NAMES_S)
 
     def look(self, others: Iterable[int] = ()) -> None:
         """Look at the connections of the program, if a look is due and none was found before.
@@ -119,7 +127,7 @@ class Contact:
         for each in (each for each in listed if each.inode in counted):
             other_end = inodes.get((each.remote, each.local))
             if other_end is None:  # it is on another node
-                self._talked |= each.remote[0] in _addresses(self._elsewhere)
+                self._talked |= each.remote[0] in self._elsewhere
                 # The nodes may have a second network, as for InfiniBand.
                 self._is_unclear |= not each.remote[0].is_global
             elif other_end in own:
@@ -134,15 +142,23 @@ class Contact:
         """Look for connections that the program has closed, after its end."""
         for each in self._connections():
             if not each.inode and (each.local, each.remote) not in self._known:
-                self._talked |= each.remote[0] in _addresses(self._elsewhere)
+                self._talked |= each.remote[0] in self._elsewhere
+                self._is_unclear |= bool(self._unresolved)
                 # The list does not show whose connection on this node it was.
                 is_of_a_task = not self._ports.isdisjoint({each.local[1], each.remote[1]})
-                self._is_unclear |= is_of_a_task and each.remote[0] in _addresses({self._host})
+                self._is_unclear |= is_of_a_task and each.remote[0] in self._here
 
     def _connections(self) -> Iterator[Connection]:
         for each in connections():
             if not self._ignored_port or self._ignored_port not in {each.local[1], each.remote[1]}:
                 yield each
+
+    def _resolve(self) -> None:
+        for host in tuple(self._unresolved):
+            with contextlib.suppress(OSError):  # of a node that does not run
+                found = {ip_address(end[0]) for *_, end in socket.getaddrinfo(host, None)}
+                (self._here if host == self._host else self._elsewhere).update(found)
+                self._unresolved.discard(host)
 
 
 def connections() -> Iterator[Connection]:
@@ -188,16 +204,3 @@ def _has_other_ways(process: int) -> bool:
             return True
         return not _sockets([process]).isdisjoint(int(udp[9]) for udp in _listed("udp", "udp6"))
     return False
-
-
-def _addresses(hosts: Iterable[str]) -> set[Address]:
-    found = set()
-    for host in hosts:
-        with contextlib.suppress(OSError):  # of a node that does not run
-            found |= _addresses_of(host)
-    return found
-
-
-@functools.cache
-def _addresses_of(host: str) -> set[Address]:
-    return {ip_address(end[0]) for *_, end in socket.getaddrinfo(host, None)}

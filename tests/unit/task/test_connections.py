@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -162,6 +163,21 @@ def test_a_connection_that_is_closed_between_two_looks_counts(
     monkeypatch.setattr(connections, "connections", lambda: [closed])
     contact.end()
     assert contact.talked is answer
+
+
+def test_a_name_server_that_does_not_answer_delays_nothing(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = threading.Event()
+    monkeypatch.setattr(connections, "_NAMES_S", 0.01)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: silent.wait() and [])
+    contact = a_contact("tf2:2222")
+    assert looked(contact, program("pass")) is False
+    closed = Connection((ip_address("10.77.0.1"), 4000), (ip_address("10.77.0.2"), 5000), 0)
+    monkeypatch.setattr(connections, "connections", lambda: [closed])
+    contact.end()
+    assert contact.talked is None  # this may be the address of tf2
+    silent.set()
 
 
 def test_connections_that_were_closed_before_the_start_do_not_count(
