@@ -77,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
             text = json.dumps(judged(name), indent=1)
             (KEPT / f"{name}.json").write_text(text + "\n", encoding="utf-8")
     results = kept()
-    README.write_text(put(README.read_text(), "results", section(results)))
+    README.write_text(put(README.read_text(), "results", f"{sentences(results.values())}\n"))
     PAGE.write_text(page(results))
     return 0
 
@@ -141,7 +141,7 @@ def lab(*args: str, codes: Sequence[int] = (0,)) -> None:
 
 
 def section(results: Mapping[str, Result]) -> str:
-    """Return README's counts in Markdown; a pure function of the results."""
+    """Return the counts of each source in Markdown; a pure function of the results."""
     head = ["source", *(f"{noun}s" for noun in COUNTED.values())]
     rows = [
         [f"`{name}`", *(counts([result], kind) or "no claims" for kind in COUNTED)]
@@ -154,7 +154,7 @@ def section(results: Mapping[str, Result]) -> str:
 
 
 def sentences(results: Collection[Result]) -> str:
-    """Return the counts of all sources: `Of the sources' 5 measured numbers, none is …`."""
+    """Return README's text, the counts of all sources: `Of the sources' 5 measured …`."""
     return " ".join(
         f"Of the sources' {counted(len(of_kind(results, kind)), noun)},"
         f" {counts(results, kind, verbs=True)}."
