@@ -1,9 +1,9 @@
 """Draw figures of the loss from the runs of the commands above them.
 
-`python tools/page_figures.py readme` runs the commands of README in an empty run store, in their
-order: what `make run` trains, and each `lab run` and `lab report` of the section "See it" (two
-minutes). `python tools/page_figures.py three-frameworks` does the same with the section "Run" of
-the lesson (five minutes). A figure of the report becomes the one of the page.
+`python tools/page_figures.py readme` runs commands of "Your first run" in an empty run store, in
+their order: what `make run` trains, and each `lab run` and `lab report` of the section "Compare it
+with another run" (two minutes). `python tools/page_figures.py three-frameworks` does the same with
+the section "Run" of the lesson (five minutes). A figure of the report becomes the one of the page.
 """
 
 from __future__ import annotations
