@@ -75,7 +75,7 @@ check: lint test  ## run lint and test; before a merge .ci/run must pass
 quick: $(VENV)/.dev  ## check what your branch changes in a minute: linters, and the nearest unit tests
 	$(BIN)/python -m tools.quick
 
-lint: lint-code  ## check formatting, lint, types, layers, dependencies and the documents' site
+lint: lint-code  ## check formatting, lint, types, layers, dependencies, commit subjects and the documents' site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 lint-code: $(VENV)/.dev
@@ -84,6 +84,7 @@ lint-code: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/deptry lab
+	$(BIN)/python -m tools.subjects
 
 golden: $(VENV)/.dev  ## rewrite the expected outputs in tests/golden; read the diff before you commit
 	$(BIN)/python -m pytest tests/unit/docs/test_golden.py --update-golden
