@@ -18,6 +18,7 @@ import os
 import re
 from pathlib import Path, PurePosixPath
 from typing import Final
+from urllib.parse import urlsplit
 
 import nbformat
 from mkdocs.config.defaults import MkDocsConfig
@@ -29,6 +30,7 @@ from nbconvert import MarkdownExporter
 
 from lab import __version__
 from tools import reference
+from tools.site_versions import folder_of
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 EXECUTED: Final = ROOT / "build/notebooks"
@@ -82,6 +84,8 @@ _LANGUAGES: Final = {
 def on_config(config: MkDocsConfig) -> None:
     """Add the pages of `tools/reference.py`, and the version of lab to the foot of each page.
 
+    With a repository on GitHub, add links to edit a page, and the address of the site on its Pages.
+
     `--quiet` hides warnings, which then fail no strict build: show them. jieba reports the load of
     its dictionary: silence it.
     """
@@ -90,6 +94,9 @@ def on_config(config: MkDocsConfig) -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
     sections = {name: pages for section in config.nav or () for name, pages in section.items()}
     sections["Reference"] += reference.navigation()
+    if config.repo_url:
+        config.edit_uri = "edit/main/docs/"
+        config.site_url = address(config.repo_url)
 
 
 def on_page_context(
@@ -108,8 +115,22 @@ def on_page_context(
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """Name the script of the Chinese pages, which the theme does not: simplified Chinese."""
+    """Name the script of the Chinese pages, which the theme does not: simplified Chinese.
+
+    The link to the repository loses the attribute by which the theme loads its counts from GitHub:
+    the site loads nothing from elsewhere.
+    """
+    output = output.replace(' data-md-component="source"', "")
     return output.replace('<html lang="zh"', '<html lang="zh-CN"', 1)
+
+
+def address(repository: str) -> str | None:
+    """The address of this version's site on GitHub Pages; None if the repository is elsewhere."""
+    parts = urlsplit(repository)
+    owner, _, name = parts.path.strip("/").partition("/")
+    if parts.hostname != "github.com" or not name:
+        return None
+    return f"https://{owner}.github.io/{name}/{folder_of(__version__)}/"
 
 
 def translation(page: str, language: str, files: Files) -> str:

@@ -3,7 +3,7 @@
     python tools/gpu_bundle.py FOLDER [--python 3.12] [--all]
 
 The folder gets the locked wheels for Linux on x86-64: TensorFlow with CUDA's libraries, the
-packages of `lab`, and pytest. `docs/contribute/gpu-tests.md` shows how to copy and install
+packages of `lab`, and pytest. `CONTRIBUTING.md` shows how to copy and install
 them. This needs the network, and a Python with pip and packaging, such as that of `.venv`.
 """
 

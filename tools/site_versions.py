@@ -47,15 +47,20 @@ def restore(site: Path, repository: Path) -> str:
     return commit
 
 
+def folder_of(version: str) -> str:
+    """Return the folder of a version: `0.2.0` is in `0.2`."""
+    return version.rsplit(".", 1)[0]
+
+
 def add(built: Path, site: Path, version: str) -> None:
     """Add or replace a version.
 
     Args:
         built: The site of this version, by `make docs`.
         site: The directory with a folder for each version.
-        version: The version of lab: `0.2.0` becomes the folder `0.2`.
+        version: The version of lab.
     """
-    name = version.rsplit(".", 1)[0]
+    name = folder_of(version)
     shutil.rmtree(site / name, ignore_errors=True)
     shutil.copytree(built, site / name)
     listed = site / "versions.json"

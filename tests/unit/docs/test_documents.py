@@ -28,7 +28,7 @@ from tools.reference import plugin_table
 GENERATED = {"docs/explanation/results.md"}
 WITH_MORE = {"docs/how-to/backend.md", "docs/how-to/experiments.md"}
 """Pages with commands for a plug-in: test_wheel.py and test_experiments_page.py run them."""
-PARTS = ("contribute", "explanation", "how-to", "reference", "start", "tutorials", "zh")
+PARTS = ("explanation", "how-to", "reference", "start", "tutorials", "zh")
 PAGES = sorted(
     path
     for pattern in (

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import nbformat
+import pytest
+from mkdocs.config.base import load_config
 
 import lab
 from tests.support.agents import ROOT
-from tools import reference
+from tools import docs_site, reference
 from tools.docs_site import notebook_files
+from tools.site_versions import folder_of
 
 PIXEL = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
@@ -61,3 +64,22 @@ def test_each_command_and_each_name_of_the_python_package_is_in_the_reference() 
     assert "--max-time TIME" in pages[reference.COMMAND_PAGES["run"]]
     python = pages[reference.PYTHON_PAGE]
     assert [name for name in lab.__all__ if f".{name}\n" not in python] == []
+
+
+@pytest.mark.parametrize(
+    ("repository", "site"),
+    [
+        ("", None),
+        ("https://example.org/a/lab", None),
+        ("https://github.com/a/lab", f"https://a.github.io/lab/{folder_of(lab.__version__)}/"),
+    ],
+)
+def test_one_variable_leads_to_the_repository_and_names_the_address_of_the_site(
+    repository: str, site: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCS_REPOSITORY", repository)
+    monkeypatch.chdir(ROOT)
+    config = load_config(str(ROOT / "mkdocs.yml"))
+    docs_site.on_config(config)
+    assert (config.repo_url or "", config.site_url or None) == (repository, site)
+    assert config.edit_uri == ("edit/main/docs/" if repository else None)
