@@ -74,7 +74,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def version_of(root: Path) -> str:
-    """Return the version in `lab/__init__.py`, the only place that has it."""
+    """Return the version in `lab/__init__.py`. Only CITATION.cff has it, too."""
     text = (root / "lab/__init__.py").read_text("utf-8")
     (found,) = re.findall(r'^__version__ = "(.+)"$', text, re.MULTILINE)
     return str(found)
@@ -99,8 +99,8 @@ def failed_checks(version: str, notes: str) -> Iterator[str]:
         yield f"the tag v{version} exists; raise the version in lab/__init__.py"
     if "version" in tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]:
         yield "pyproject.toml has a version, too; keep only the one in lab/__init__.py"
-    if re.search("^version:", (ROOT / "CITATION.cff").read_text("utf-8"), re.MULTILINE):
-        yield "CITATION.cff has a version, too; keep only the one in lab/__init__.py"
+    if f"\nversion: {version}\n" not in (ROOT / "CITATION.cff").read_text("utf-8"):
+        yield f"CITATION.cff has another version; write `version: {version}`"
     if not notes:
         yield f"CHANGELOG.md has no changes below `## {version} (DATE)`; add the section"
     if section("Unreleased"):

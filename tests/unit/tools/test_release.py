@@ -41,7 +41,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "lab").mkdir()
     (tmp_path / "lab/__init__.py").write_text('"""A."""\n\n__version__ = "1.2.3"\n')
     (tmp_path / "CHANGELOG.md").write_text(CHANGES)
-    (tmp_path / "CITATION.cff").write_text("cff-version: 1.2.0\n")
+    (tmp_path / "CITATION.cff").write_text("cff-version: 1.2.0\nversion: 1.2.3\n")
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "a"\ndynamic = ["version"]\n')
     (tmp_path / ".gitignore").write_text("/build/\n")
     git(tmp_path, "init", "--quiet")
@@ -84,9 +84,9 @@ def test_a_release_is_tagged_here_with_its_changes(
         ("CHANGELOG.md", "(2030-01-02)", "(in preparation)", "no changes below `## 1.2.3 (DATE)`"),
         ("CHANGELOG.md", "### Added\n\n- New.", "", "no changes below `## 1.2.3 (DATE)`"),
         ("CHANGELOG.md", "Unreleased\n", "Unreleased\n\n- Newer.\n", "below `## Unreleased`; move"),
-        ("CITATION.cff", "1.2.0\n", "1.2.0\nversion: 1.2.2\n", "CITATION.cff has a version, too"),
+        ("CITATION.cff", "version: 1.2.3", "version: 1.2.2", "CITATION.cff has another version"),
+        ("CITATION.cff", "version: 1.2.3\n", "", "write `version: 1.2.3`"),
         ("pyproject.toml", "dynamic", 'version = "1"\nx', "pyproject.toml has a version, too"),
-        ("lab/__init__.py", "1.2.3", "1.2.4", "no changes below `## 1.2.4 (DATE)`"),
     ],
 )
 def test_what_is_missing_is_named_with_its_fix(
@@ -100,6 +100,24 @@ def test_what_is_missing_is_named_with_its_fix(
     assert line.startswith("error: ")
     assert message in line
     assert git(project, "tag") == ""
+
+
+def test_a_version_belongs_into_all_three_files(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = project / "lab/__init__.py"
+    path.write_text(path.read_text().replace("1.2.3", "1.2.4"))
+    commit(project)
+    assert release.main([]) == 1
+    cited, changes = capsys.readouterr().err.splitlines()
+    assert "write `version: 1.2.4`" in cited
+    assert "no changes below `## 1.2.4 (DATE)`" in changes
+    assert git(project, "tag") == ""
+
+
+def test_the_citation_has_the_version_of_lab() -> None:
+    line = f"\nversion: {release.version_of(ROOT)}\n"
+    assert line in (ROOT / "CITATION.cff").read_text("utf-8")
 
 
 def test_only_the_tested_commit_is_released(
