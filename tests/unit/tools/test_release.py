@@ -102,7 +102,7 @@ def test_what_is_missing_is_named_with_its_fix(
     assert git(project, "tag") == ""
 
 
-def test_a_version_belongs_into_all_three_files(
+def test_a_version_must_be_in_all_three_files(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = project / "lab/__init__.py"
