@@ -33,7 +33,7 @@ while not os.path.exists(os.environ["LAB_DATA"] + "/go-on"):
     time.sleep(0.02)
 """
 Project = Callable[..., Path]
-PAGE = "docs/how-to/share-a-host.md"
+PAGE = "docs/how-to/environments.md"
 
 
 def here_is_anna(printed: str) -> str:
