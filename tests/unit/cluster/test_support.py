@@ -57,7 +57,7 @@ def test_equal_gpus_and_slices_are_judged_together() -> None:
 
 
 def test_the_documents_have_the_judgements_and_the_table() -> None:
-    text = (ROOT / "docs/reference/supported-gpus.md").read_text("utf-8")
+    text = (ROOT / "docs/reference/gpus.md").read_text("utf-8")
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in text.splitlines()
