@@ -58,7 +58,7 @@ WRONG = (
         "counts the staleness before it has the lock",
         "with self.lock:\n            staleness = self.global_step - step_at_read",
         "staleness = self.global_step - step_at_read\n        with self.lock:",
-        "An update came between",
+        "your count of the staleness and your update",
     ),
     Wrong(
         "takes 0 for no limit",

@@ -135,7 +135,7 @@ class ServerTests(unittest.TestCase):
     def test_09_the_staleness_is_of_this_update(self):
         self.lock.before = self.another_update
         _, staleness = self.update(1.0, 1.0, 1.0, read_at=0)
-        hint = "An update came between your count of the staleness and yours: it is one more now."
+        hint = "An update came between your count of the staleness and your update: it is one more."
         self.assertEqual(staleness, 1, hint)
 
     def test_10_what_was_read_stays(self):
