@@ -63,7 +63,7 @@ def test_the_notice_has_an_expression_that_reads_its_example(
 
 def test_the_page_on_lines_shows_the_notice(tmp_path: Path) -> None:
     found = notice(tmp_path, "batch 0 loss 2.0\nbatch 1 loss 1.9\n")
-    assert_shows("docs/reference/printed-lines.md", "no step was read", found)
+    assert_shows("docs/reference/printed-programs.md", "no step was read", found)
 
 
 @pytest.mark.parametrize(
