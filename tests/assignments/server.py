@@ -115,7 +115,7 @@ WRONG = (
         "asks for the lock that it holds",
         "staleness = self.global_step - step_at_read",
         "staleness = self.read()[0] - step_at_read",
-        "waits for ever",
+        "waits forever",
     ),
     Wrong(
         "refuses too early",
@@ -137,7 +137,7 @@ WRONG = (
         "counts what it refuses",
         "                return REFUSED, staleness",
         "                self.global_step += 1\n                return REFUSED, staleness",
-        "are no step",
+        "don't count as a step",
     ),
 )
 

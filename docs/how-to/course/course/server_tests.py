@@ -23,7 +23,7 @@ class WatchedLock:
         return self.watched.global_step, self.watched.parameters.copy()
 
     def acquire(self):
-        assert not self.held, "A thread that holds the lock asks for it again, and waits for ever."
+        assert not self.held, "A thread that holds the lock asks for it again, and waits forever."
         self.before()
         self.held, self.taken = True, self.state()
 
@@ -74,14 +74,14 @@ class ServerTests(unittest.TestCase):
         step, parameters = self.read()
         self.assertEqual(step, 7, "The number that `read` returns is the global step.")
         same = np.array_equal(parameters, [1, 2, 3])
-        self.assertTrue(same, "The vector that `read` returns are all parameters.")
+        self.assertTrue(same, "`read` returns a vector with all parameters.")
 
     def test_02_both_parts_of_a_read_are_of_one_moment(self):
         self.lock.after = self.another_update
         step, parameters = self.read()
         hint = "Another thread may update between the two things that you read."
         self.assertIsNotNone(self.lock.taken, hint)
-        self.assertFalse(self.lock.held, "`read` keeps the lock: the next worker waits for ever.")
+        self.assertFalse(self.lock.held, "`read` keeps the lock: the next worker waits forever.")
         self.assertEqual(step, 0, "You read the step when the lock was free again: too late.")
         same = np.array_equal(parameters, [1, 2, 3])
         self.assertTrue(same, "You read the parameters when the lock was free again: too late.")
@@ -119,12 +119,12 @@ class ServerTests(unittest.TestCase):
         self.update(20.0, 20.0, 20.0, read_at=0)
         hint = "Two threads can update at the same moment, and one update is lost."
         self.assertIsNotNone(self.lock.taken, hint)
-        self.assertFalse(self.lock.held, "`update` keeps the lock: the next worker waits for ever.")
+        self.assertFalse(self.lock.held, "`update` keeps the lock: the next worker waits forever.")
         (before, old), (after, new) = self.lock.taken, self.lock.freed
         unchanged = before == 0 and np.array_equal(old, [1, 2, 3])
         self.assertTrue(unchanged, "You change something before you hold the lock.")
         complete = after == 1 and np.allclose(new, [0, 1, 2])
-        self.assertTrue(complete, "You change something when the lock is free again.")
+        self.assertTrue(complete, "You change something after you have released the lock.")
 
     def test_08_the_answer_is_of_this_update(self):
         self.lock.after = self.another_update
@@ -152,7 +152,7 @@ class ServerTests(unittest.TestCase):
         hint = "Gradients that are too old: return REFUSED, and their staleness."
         self.assertEqual(refused, (server.REFUSED, 3), hint)
         self.assert_parameters([0, 1, 2], "Refused gradients change no parameter.")
-        self.assertEqual(self.server.global_step, 11, "Refused gradients are no step.")
+        self.assertEqual(self.server.global_step, 11, "Refused gradients don't count as a step.")
         self.assertFalse(self.lock.held, "After a refusal the lock must be free again.")
 
     def test_12_no_staleness_at_all(self):
