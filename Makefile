@@ -21,16 +21,16 @@ help:  ## show this list
 
 install: $(VENV)/.host  ## install lab without TensorFlow: enough for a host with Docker
 
-class: $(VENV)/.class  ## install what the host of a class needs: JupyterHub, without TensorFlow
+class: $(VENV)/.class  ## install what a class host needs: JupyterHub, without TensorFlow
 
-run: $(VENV)/.tensorflow  ## train MNIST asynchronously on 1 ps and 3 workers, for a few epochs
+run: $(VENV)/.tensorflow  ## train MNIST asynchronously for a few epochs, on 1 ps and 3 workers
 	$(LAB) run async --epochs 3 --backend local
 
-heritage: $(OLD)/.complete  ## install the Python for programs of 2017, with Estimator and Horovod (8 minutes the first time)
+heritage: $(OLD)/.complete  ## install a Python for programs from 2017, with Estimator and Horovod (8 minutes the first time)
 
-torch: $(TORCH)/.complete  ## install the Python for programs of PyTorch, built for CPUs
+torch: $(TORCH)/.complete  ## install a Python with PyTorch for CPUs
 
-jax: $(JAX)/.complete  ## install the Python for programs of JAX, built for CPUs
+jax: $(JAX)/.complete  ## install a Python with JAX for CPUs
 
 JUNIT = --junitxml=build/junit/$@.xml --durations=50
 
@@ -42,10 +42,10 @@ test-unit: $(VENV)/.dev
 test-short: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/e2e -m short --numprocesses 2 $(JUNIT)
 
-test-landing: $(VENV)/.dev  ## run the other tests of every landing: images, containers, the main programs
+test-landing: $(VENV)/.dev  ## run the other tests that every merge needs: images, containers, the main programs
 	LAB_TEST_ENGINE=1 $(BIN)/python -m pytest tests/e2e -m "landing and not short" $(JUNIT)
 
-test-containers: $(VENV)/.dev  ## run those of them with containers, with the Docker engine that answers
+test-containers: $(VENV)/.dev  ## run the container tests of test-landing on the running Docker engine
 	$(BIN)/python -m pytest tests/e2e -m "landing and engine" $(JUNIT)
 
 # A group is recorded in tests/passed.json if all its tests pass on a clean tree.
@@ -55,13 +55,13 @@ $(GROUPS): test-%: $(VENV)/.dev
 test-groups: $(VENV)/.dev  ## run the groups of long tests whose inputs changed; `make test-GROUP` runs one (as root)
 	$(BIN)/python -m tests.groups
 
-test-all: test test-landing  ## run all tests and all groups, whatever has passed before (as root)
+test-all: test test-landing  ## run all tests and all groups, even if they have passed before (as root)
 	$(BIN)/python -m tests.groups all
 
-test-gpu: $(VENV)/.dev  ## train on real GPUs, and print figures; without a GPU every test is skipped
+test-gpu: $(VENV)/.dev  ## train on real GPUs and print figures; skips every test if there is no GPU
 	$(BIN)/python -m pytest tests/gpu -rsP
 
-engines: $(VENV)/.dev  ## run the container tests on other Docker engines, into docs/reference/engines.md (as root; one hour)
+engines: $(VENV)/.dev  ## run the container tests on other Docker engines, and write docs/reference/engines.md (as root; one hour)
 	$(BIN)/python -m tests.engines
 
 hostile: $(VENV)/.dev  ## test 20,000 malformed configs, 7,500 command lines, 1,000 damaged runs and more (20 minutes)
@@ -72,7 +72,7 @@ torture: $(VENV)/.dev  ## run small trainings with one fault each (stop it with 
 
 check: lint test  ## run lint and test; before a merge .ci/run must pass
 
-quick: $(VENV)/.dev  ## check what your branch changes in a minute: linters, and the nearest unit tests
+quick: $(VENV)/.dev  ## check your branch in a minute: linters, and the unit tests nearest to your changes
 	$(BIN)/python -m tools.quick
 
 lint: lint-code  ## check formatting, lint, types, layers, dependencies, commit subjects and the documents' site
@@ -89,7 +89,7 @@ lint-code: $(VENV)/.dev
 golden: $(VENV)/.dev  ## rewrite the expected outputs in tests/golden; read the diff before you commit
 	$(BIN)/python -m pytest tests/unit/docs/test_golden.py --update-golden
 
-bench: $(VENV)/.dev  ## run all benchmarks, into benchmarks/RESULTS.md (two hours; run nothing else)
+bench: $(VENV)/.dev  ## run all benchmarks, and write benchmarks/RESULTS.md (two hours; run nothing else)
 	$(BIN)/python -m benchmarks
 
 results: $(VENV)/.dev  ## reproduce the sources' trainings; write docs/explanation/results.md and README's counts (90 minutes)
@@ -103,10 +103,10 @@ docs: $(VENV)/.dev  ## build the documents' site in build/docs, without network 
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@echo "open build/docs/index.html"
 
-site: docs  ## put the site beside those of earlier versions, in build/site (KEEP=1 pushes them to the branch site)
+site: docs  ## add the site to those of earlier versions, in build/site (KEEP=1 pushes them to the branch `site`)
 	$(BIN)/python -m tools.site_versions $(if $(KEEP),--keep)
 
-links: docs  ## request each link that leaves the documents' site (needs the Internet)
+links: docs  ## check each link that leaves the documents' site (needs the Internet)
 	$(BIN)/python -m tools.outside_links --request
 
 slides: docs  ## make the slides of docs/tutorials/hour.md as HTML and PDF, in build/docs/slides (needs Node.js 20 and Chromium)
@@ -114,11 +114,11 @@ slides: docs  ## make the slides of docs/tutorials/hour.md as HTML and PDF, in b
 	for kind in html pdf; do tools/slides/node_modules/.bin/marp --no-stdin --allow-local-files \
 		docs/slides/hour.md --output build/docs/slides/hour.$$kind || exit 1; done
 
-mutants: $(VENV)/.dev  ## run mutation tests of the unit tests; ONLY='lab.runner.collect.*' names some (over an hour for all)
+mutants: $(VENV)/.dev  ## run mutation tests of the unit tests; ONLY='lab.runner.collect.*' selects some (over an hour for all)
 	$(BIN)/python -m mutmut run --max-children 1 $(if $(ONLY),'$(ONLY)')
 	$(BIN)/python -m mutmut results
 
-jupyter: $(VENV)/.notebooks  ## start JupyterLab with the lessons in notebooks/, only for this host
+jupyter: $(VENV)/.notebooks  ## start JupyterLab with the lessons in notebooks/, reachable only from this host
 	$(BIN)/python -m jupyterlab --ip=127.0.0.1 --ServerApp.root_dir="$(CURDIR)" \
 		--ServerApp.preferred_dir="$(CURDIR)/notebooks" --LabApp.default_url=/lab/tree/notebooks/00_tour.ipynb
 
@@ -128,13 +128,13 @@ notebooks: $(VENV)/.dev  ## execute all notebooks into build/notebooks, for `mak
 notebooks-write: $(VENV)/.dev  ## rewrite the notebooks' .ipynb files from their .py files, without outputs
 	$(BIN)/python tools/notebooks.py
 
-samples: $(VENV)/.dev  ## make the notebooks' sample runs again (10 minutes; run nothing else)
+samples: $(VENV)/.dev  ## regenerate the notebooks' sample runs (10 minutes; run nothing else)
 	$(BIN)/python tools/samples.py
 
 oracle: $(VENV)/.dev  ## train the chapter's NumPy reference, for `lab reproduce` (10 minutes)
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.chapter_oracle $(VENV)/oracle
 
-release: $(VENV)/.dev  ## check, build and tag a release here; RELEASING.md explains it; nothing is published
+release: $(VENV)/.dev  ## check, build and tag a release locally, without publishing it; see RELEASING.md
 	$(BIN)/python tools/release.py
 
 lock: $(VENV)/.dev  ## resolve requirements/*.txt from the extras and groups in pyproject.toml
@@ -184,5 +184,5 @@ $(TORCH)/.complete $(JAX)/.complete: .venv-%/.complete: requirements/image-%-cpu
 	.venv-$*/bin/python tools/install.py requirements/image-$*-cpu.txt
 	touch $@
 
-clean:  ## remove what the other targets made, except runs/
+clean:  ## remove what the other targets created, except runs/
 	rm -rf $(VENV) $(OLD) $(TORCH) $(JAX) .pytest_cache .ruff_cache .mypy_cache .hypothesis mutants

@@ -33,7 +33,7 @@ def main() -> int:
     project = Project.read(ROOT)
     changed = changes()
     tests = nearest(changed, project)
-    print(f"quick: {len(changed)} changed files, {len(tests)} files of unit tests reach them")
+    print(f"quick: {len(changed)} changed files, reached by {len(tests)} files of unit tests")
     tool = Path(sys.executable).parent
     failed = [
         subprocess.run([tool / "ruff", *arguments], cwd=ROOT, check=False).returncode != 0
@@ -47,10 +47,10 @@ def main() -> int:
     except subprocess.TimeoutExpired:
         mypy.kill()
         mypy.wait()
-        print("quick: left out: mypy, which has not finished; `make lint` runs it")
-    print("quick: left out: layers, dependencies, the documents' site; `make check` runs them")
+        print("quick: skipped mypy, which did not finish; `make lint` runs it")
+    print("quick: skipped layers, dependencies and the documents' site; `make check` runs them")
     for name in concerned(changed, project):
-        print(f"quick: the inputs of a group changed: `make test-{name}`")
+        print(f"quick: inputs of a group changed; run `make test-{name}`")
     return int(any(failed))
 
 
@@ -123,7 +123,7 @@ def _pytest(tests: list[str], until: float) -> bool:
         if not ran:
             break
     if left:
-        print(f"quick: left out: the {len(left)} farthest of {len(tests)} files of unit tests")
+        print(f"quick: skipped the {len(left)} farthest of {len(tests)} files of unit tests")
     return failed
 
 

@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--dry-run", action="store_true", help="only warn, and make no tag")
+    parser.add_argument("--dry-run", action="store_true", help="only warn, and create no tag")
     dry = parser.parse_args(argv).dry_run
     version = version_of(ROOT)
     notes = section(rf"{re.escape(version)} \(\d{{4}}-\d\d-\d\d\)")
@@ -68,7 +68,7 @@ def main(argv: Sequence[str]) -> int:
         python = ".".join(map(str, sys.version_info[:2]))
         message = f"lab {version}\n\nBuilt with Python {python}.\n\n{notes}\n"
         _git("tag", "--annotate", "--cleanup=verbatim", f"--message={message}", tag)
-        print(f"made the tag {tag}, only here")
+        print(f"created the tag {tag} locally")
     print(commands(tag, built))
     return 0
 
@@ -147,7 +147,7 @@ def commands(tag: str, built: Sequence[str]) -> str:
     packages = " ".join(f"{folder}/{name}" for name in built)
     return "\n".join(
         (
-            "nothing is published; these commands publish:",
+            "nothing is published yet; to publish, run:",
             f"  git push origin {tag}",
             f"  pipx run twine upload {packages}",
             f"  gh release create {tag} --verify-tag --notes-from-tag {folder}/*",

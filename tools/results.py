@@ -63,7 +63,7 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--kept", action="store_true", help="judge the kept runs, train nothing")
+    parser.add_argument("--kept", action="store_true", help="judge the kept runs without training")
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"one of {', '.join(NAMES)} (default: all)"
     )
