@@ -81,7 +81,7 @@ def prepare_context(root: Path, more: Iterable[str] = ()) -> Path:
     except OSError as error:
         raise LabError(
             f"{context.folder} cannot be written ({error.strerror})",
-            "change its permissions, or make room",
+            "change its permissions, or free some space",
         ) from error
     return context.folder
 

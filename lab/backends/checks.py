@@ -90,7 +90,7 @@ class Check:
         except LabError as error:
             return failed(error.what, error.fix, stops=True)
         except TimeoutError:
-            fix = "see what hangs: `dmesg | tail`, `mount`, or the log of the engine"
+            fix = "find out what hangs: `dmesg | tail`, `mount`, or the log of the engine"
             return failed(f"no answer within {self.limit_s:g} s", fix, stops=True)
         except OSError as error:
             where = short(str(error.filename))

@@ -211,7 +211,7 @@ class Environment(ABC):
             return [Request.from_json(line) for line in printed.splitlines()]
         except ValueError as error:
             raise LabError(
-                f"the run volume of {self.project} holds {error}", "see `lab shell`"
+                f"the run volume of {self.project}: {error}", "see `lab shell`"
             ) from error
 
     def continuation(self, run_id: str) -> Request | None:
@@ -313,7 +313,7 @@ class Environment(ABC):
         """
         del task
         raise InputError(
-            f"`lab shell` opens no shell in {capabilities(self.backend).tasks}",
+            f"`lab shell` cannot open a shell in {capabilities(self.backend).tasks}",
             f"see `lab logs` and `lab ps {self.project}`",
         )
 

@@ -277,7 +277,7 @@ def _lock(descriptor: int) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise Busy("another command reads or writes the GPU record", "try again") from error
+        raise Busy("another command is using the GPU record", "try again") from error
 
 
 def _write(path: Path, text: str) -> int:

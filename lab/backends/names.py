@@ -64,7 +64,7 @@ BUILT_IN: Final[Mapping[str, Capabilities]] = {
         # `docker compose` reads the second one where the first is missing.
         renders=("compose.yaml", "docker-compose.yml"),
         options=(
-            choice("gpus-by", "how to request GPUs of the engine", "nvidia", "cdi"),
+            choice("gpus-by", "how to request GPUs from the engine", "nvidia", "cdi"),
             choice(
                 "network",
                 "isolated: tasks cannot reach this host (Engine 28 or later)",
@@ -101,7 +101,7 @@ def known() -> dict[str, Capabilities]:
             if name in {AUTO, *found}:
                 raise plugin.broken("lab has one of this name")
             if not isinstance(loaded := plugin.load(), Capabilities):
-                raise plugin.broken("it is no instance of `lab.backends.names.Capabilities`")
+                raise plugin.broken("it is not an instance of `lab.backends.names.Capabilities`")
         except LabError as error:
             warn_once(str(error))
         else:

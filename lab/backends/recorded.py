@@ -153,7 +153,7 @@ class EnvironmentDir(Generic[R]):
         damaged = {path.stem for path in volume.requests.glob("*.json")} - valid
         for name in sorted(damaged):
             where = self.runs / name
-            LOG.warning(f"{where} is kept, but not collected: the run's request is damaged")
+            LOG.warning(f"{where} is kept but was not collected: the run's request is damaged")
         kept_runs = ended | damaged
         needed = {self.runs, self.record, self.kept, volume.requests}
         directories = (self.directory, self.runs, volume.requests)

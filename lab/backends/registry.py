@@ -78,5 +78,5 @@ def backend_named(name: str, own: Values = MappingProxyType({})) -> Backend:
     except Exception as error:  # the package may raise anything
         raise plugin.broken(f"{type(error).__name__}: {error}") from error
     if getattr(backend, "name", "") != name:
-        raise plugin.broken(f"{place} is no backend with the name {name}")
+        raise plugin.broken(f"{place} is not a backend named {name}")
     return backend

@@ -88,7 +88,7 @@ class ScheduledBackend(RecordedBackend):
                 yield Problem(("faults", index), message)
         for name, node in cluster.nodes.items():
             if node.shm is not None and not self.sets_shm:
-                message = f"{self.unit} has the shared memory of its hosts; leave it out"
+                message = f"{self.unit} uses the shared memory of its hosts; leave it out"
                 yield Problem(("nodes", name, "shm"), message)
         for name, job in cluster.jobs.items() if gpus else ():
             if job.share:

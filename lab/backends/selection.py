@@ -54,7 +54,7 @@ def named(plan: Plan, root: Path, folders: Folders) -> Plan:
     """
     name = name_of(plan.name, root, folders)
     if name != plan.name and (others := folders(plan.name)):
-        LOG.info(f"environment {plan.name!r} is that of {others[0]}; here it is {name!r}")
+        LOG.info(f"environment {plan.name!r} belongs to {others[0]}; this directory's is {name!r}")
     return replace(plan, name=name)
 
 
@@ -150,7 +150,7 @@ def check_compatible(environment: Environment, plan: Plan, config: str, root: Pa
             again,
         )
     if environment.sources_sha256 != digest():
-        raise InputError(f"{name} has another version of lab's code than this lab", again)
+        raise InputError(f"{name} has a different version of lab's code", again)
 
 
 def check_folder(environment: Environment, root: Path) -> None:

@@ -61,7 +61,7 @@ def locked(path: Path, name: str, *, shared: bool = False) -> Iterator[int]:
             _lock(file, path, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         except BlockingIOError as error:
             raise Busy(
-                f"another command uses {name} now",
+                f"another command is using {name}",
                 "wait until that command ends",
             ) from error
         yield file.fileno()

@@ -103,7 +103,9 @@ def read_arguments(
             )
     values = {each.name: each.read(texts[each.name]) for each in known if each.name in texts}
     if given.verbatim and not rest:
-        raise InputError(f"`lab {command}` starts no program", "leave out the arguments after `--`")
+        raise InputError(
+            f"`lab {command}` does not start a program", "leave out the arguments after `--`"
+        )
     for name, kind in rest.items():
         values[name] = tuple(_program_arguments(command, kind, given))
     return values
@@ -208,6 +210,6 @@ def _program_arguments(command: str, rest: ProgramArguments, parsed: _Words) -> 
 def _after_dashes_error(command: str, program: str, name: str) -> InputError:
     """Return the error for a flag of a program whose flags lab does not know."""
     return InputError(
-        f"--{name} is no option of `lab {command}`",
+        f"--{name} is not an option of `lab {command}`",
         f"put the flags of {program} after `--`: `lab {command} {program} -- --{name}`",
     )

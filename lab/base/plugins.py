@@ -127,8 +127,8 @@ def plugins(kind: str) -> dict[str, Plugin]:
             continue
         plugin = Plugin(entry.name, f"{package.name} {package.version}", entry)
         taken = entry.name in found and f"{found[entry.name].origin} has one of this name"
-        odd = not _NAME.fullmatch(entry.name) and "its name is not of a-z, 0-9 and hyphens"
-        odd = odd or (not entry.pattern.match(entry.value) and f"{entry.value} is no module:name")
+        odd = not _NAME.fullmatch(entry.name) and "its name may only have a-z, 0-9 and hyphens"
+        odd = odd or (not entry.pattern.match(entry.value) and f"{entry.value} is not module:name")
         if why := odd or taken or _misfit(package):
             LOG.warning(plugin.broken(why))
         else:
@@ -158,7 +158,7 @@ def _misfit(package: Distribution) -> str:
             continue
         fits = needed.specifier.contains(lab.__version__, prereleases=True)
         if canonicalize_name(needed.name) == DISTRIBUTION and needed.marker is None and not fits:
-            return f"it needs {needed}, and this is {lab.__version__}"
+            return f"it needs {needed}, but this is {lab.__version__}"
     return ""
 
 
@@ -195,7 +195,7 @@ def add_of_packages(
         for name, each in added.items():
             if taken := found.get(name):
                 kind = plugin.entry.group.rpartition(".")[2].removesuffix("s")
-                warn_once(str(plugin.broken(f"its {kind} {name} is one of {taken.origin}, too")))
+                warn_once(str(plugin.broken(f"its {kind} {name} also belongs to {taken.origin}")))
             else:
                 found[name] = each
     return found

@@ -55,7 +55,7 @@ def run_tests(name: str, root: Path) -> str:
         try:
             said, _ = process.communicate(timeout=SECONDS)
         except subprocess.TimeoutExpired:
-            return f"none: the tests did not end within {SECONDS:.0f} s; does a loop never end?"
+            return f"none: the tests did not end within {SECONDS:.0f} s; is there an endless loop?"
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # also what the program started

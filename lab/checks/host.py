@@ -147,7 +147,7 @@ def check_directory(directory: Path, variable: str) -> Outcome:
     existing = next(each for each in (path, *path.parents) if each.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         return failed(
-            f"{short(str(existing))} is no directory that this user can write",
+            f"{short(str(existing))} is not a directory that this user can write to",
             f"fix it (`ls -ld {short(str(existing))}`), or name another directory in {variable}",
         )
     free = shutil.disk_usage(existing).free

@@ -21,7 +21,7 @@ _TITLE: Final = "lab: one host as a pseudo-cluster for distributed training"
 _GENERAL: Final = {
     "COMMAND --help": "print the usage and examples of one command",
     "--debug": "print the traceback of an error",
-    "--version": "print the version, and where lab is from",
+    "--version": "print the version, and where lab is installed",
 }
 
 

@@ -87,8 +87,8 @@ def cluster_path(
         )
     if is_shipped:
         LOG.info(
-            f"{named or default} is not here: using the config and the programs that come with lab;"
-            " `lab init` writes a project with its own"
+            f"{named or default} is missing: using the config and programs that come with lab;"
+            " `lab init` writes your own"
         )
     return path
 
@@ -217,7 +217,8 @@ def check_data_dir(argument: str | None) -> Path | None:
     path = Path(_real(user_path(argument)))
     if not path.is_dir():
         raise InputError(
-            f"--data_dir: {argument} is not a directory", "name the directory with the IDX files"
+            f"--data_dir: {argument} is not a directory",
+            "name the directory that contains the IDX files",
         )
     if not os.access(path, os.R_OK | os.X_OK):
         raise InputError(f"--data_dir: {argument} cannot be read", "change its permissions")

@@ -67,7 +67,7 @@ def needed_tf1(
     """
     packages, names = imported_packages(trees), names_in(trees.values())
     if "horovod" in packages:
-        return Need("imports Horovod", "{} lacks: its tasks form no ring")
+        return Need("imports Horovod", "{} lacks, so its tasks cannot form a ring")
     if uses_estimator(trees.values()):
         return Need("uses Estimator", "{} lacks")
     fits = not names.isdisjoint(_FIT)
@@ -315,5 +315,5 @@ def fixed_hosts_notice(program: str, trees: Sequence[ast.Module], nodes: Collect
         return ""
     return (
         f"{program} has addresses of other hosts in its source, such as {address}: its tasks"
-        " do not find each other; replace them by NODE:PORT of the config"
+        " cannot find each other; replace them with NODE:PORT from the config"
     )

@@ -224,11 +224,9 @@ def _check(path: Path) -> None:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         what = f"{path}: cannot be read ({error.strerror})"
-        raise DataError(what, "install lab again") from error
+        raise DataError(what, "reinstall lab") from error
     if f"{digest}  {path.name}" not in checksums:
-        raise _error(
-            path, "is damaged: its SHA-256 differs from the shipped one", "install lab again"
-        )
+        raise _error(path, "is damaged: its SHA-256 differs from the shipped one", "reinstall lab")
 
 
 def _read(path: Path, magic: int, shape: tuple[int, ...]) -> Bytes:

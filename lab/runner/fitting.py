@@ -185,12 +185,13 @@ def check_resumable(
     info = status.info
     if info.imported:
         raise InputError(
-            f"run {run.run_id} was imported: it cannot be resumed", "resume a run of this host"
+            f"run {run.run_id} was imported: it cannot be resumed",
+            "resume a run that was made on this host",
         )
     if info.spec.own:
         raise InputError(
-            f"run {run.run_id} is of a program of your own: it cannot be resumed",
-            "resume a run of an experiment of lab",
+            f"run {run.run_id} trained your own program: it cannot be resumed",
+            "resume a run of one of the experiments of lab",
         )
     if info.spec.experiment != wanted.name:
         raise InputError(
@@ -200,11 +201,11 @@ def check_resumable(
     if info.spec.data_dir and data_dir is None:
         raise InputError(
             f"run {run.run_id} was trained on your own data, {info.spec.data_dir}",
-            "give the same data again with --data_dir",
+            "pass the same data with --data_dir",
         )
     if not status.state.ended or status.note:
         raise InputError(
-            f"run {run.run_id} is {status.state} and not completely collected",
+            f"run {run.run_id} is {status.state} and not fully collected",
             status.note
             or f"end it with `lab cancel {run.run_id}`, and collect it with `lab attach`",
         )

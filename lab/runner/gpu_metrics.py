@@ -130,9 +130,9 @@ def sample_until(
                 due += PERIOD_S * max(1, missed + 1)
                 end.wait(due - time.monotonic())
     except NvmlError as error:
-        LOG.warning(f"no GPU telemetry from here on: {error.what}")
+        LOG.warning(f"GPU telemetry stopped: {error.what}")
     except OSError as error:
-        LOG.warning(f"no GPU telemetry from here on: {path.name}: {error.strerror or error}")
+        LOG.warning(f"GPU telemetry stopped: {path.name}: {error.strerror or error}")
 
 
 def append_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:

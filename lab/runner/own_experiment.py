@@ -78,7 +78,7 @@ def own_experiment(
     )
     if "horovod.torch" in own.imports:
         raise InputError(
-            f"{own.program} imports horovod.torch, but lab has Horovod for TensorFlow only",
+            f"{own.program} imports horovod.torch, but lab supports Horovod only for TensorFlow",
             "use PyTorch's DistributedDataParallel",
         )
     default = RUNTIMES[own.framework] if own.need is None else HERITAGE
@@ -200,7 +200,7 @@ def check_ranks(program: OwnProgram, wanted: Experiment, project: Project) -> No
     if idle:
         title = "Horovod" if wanted.horovod else FRAMEWORKS[wanted.framework].title
         raise InputError(
-            f"{program.program}: {title} gives no rank to the job {idle[0]!r} of"
+            f"{program.program}: {title} does not give a rank to the job {idle[0]!r} of"
             f" {project.config_name}",
             try_config(EXPERIMENTS["horovod"], project.root) or "remove it from `jobs:`",
         )
@@ -235,7 +235,7 @@ def check_place(
     missing, where = _missing_modules(own, plan, backend, root)
     missing = [name for name in missing if brought is None or not has_module(brought, name)]
     if missing:
-        problem = f"{own.program} imports {' and '.join(missing)}, which {where} lacks"
+        problem = f"{own.program} imports {' and '.join(missing)}, which {where} does not have"
         folder = own.folder.resolve()
         fix = "add " + " ".join(f"--with {package_of(name)}" for name in missing)
         if any((folder.parent / name).is_dir() for name in missing):
@@ -248,7 +248,7 @@ def _lock(wanted: Sequence[str], plan: Plan, backend: str, root: Path) -> tuple[
     """Download the wanted packages that the tasks lack; return them with versions and hashes."""
     if backend == CLASS:
         problem = f"a seat has no package index, so it cannot add {' and '.join(wanted)}"
-        raise InputError(problem, "ask your teacher for an image that has it")
+        raise InputError(problem, "ask your teacher for an image that includes it")
     tasks = _tasks_python(plan, backend, root)
     lock = lock_packages(wanted, tasks)
     if lock:

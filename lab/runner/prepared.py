@@ -232,7 +232,7 @@ def _experiment(
             raise InputError(f"{flag}: {name} is an experiment", f"leave out {flag}")
     if spec.listing:
         problem = f"--listing: {name} is an experiment, not a printed program"
-        raise InputError(problem, "give the path of a printed program, or leave out --listing")
+        raise InputError(problem, "use the path of a printed program, or leave out --listing")
     check_jobs(wanted, project)
     check_runtime(wanted, framework)
     check_program(wanted, project.root)
@@ -243,7 +243,7 @@ def _data(data_dir: str | None, experiment: Experiment) -> Path | None:
     """Return the directory of the user's own data, if there is one."""
     data = check_data_dir(data_dir)
     if data is not None and not experiment.has_data:
-        raise InputError(f"experiment {experiment.name!r} reads no data", "leave out --data_dir")
+        raise InputError(f"experiment {experiment.name!r} uses no data", "leave out --data_dir")
     return data
 
 
@@ -260,7 +260,7 @@ def _completed(
     joins = [task for task, text in start.items() if parse_trigger(text).steps is not None]
     if experiment.gang and joins:
         raise InputError(
-            f"{joins[0]} waits for a step, but experiment {experiment.name!r} makes no step"
+            f"{joins[0]} waits for a step, but experiment {experiment.name!r} cannot make a step"
             f" without {joins[0]}",
             f"start {joins[0]} after a time, such as 10s",
         )

@@ -166,7 +166,7 @@ class PrintedLines:
 
 def tensorflow_notice(run_id: str) -> str:
     """Return the notice that replaces TensorFlow's own lines."""
-    return f"TensorFlow's own lines are not shown: `lab logs {run_id} --tensorflow`"
+    return f"TensorFlow's own lines are hidden; see them with `lab logs {run_id} --tensorflow`"
 
 
 def lines_of(log: Path) -> Iterator[bytes]:

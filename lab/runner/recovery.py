@@ -195,8 +195,9 @@ def keeps_files(
     if left:
         LOG.warning(
             f"the run volume of {environment.project!r} is kept: not all files of run"
-            f" {', '.join(left)} were collected; `lab attach {left[0]} --all-sizes` collects files"
-            f" of any size, `lab down {environment.project} --discard` removes the volume"
+            f" {', '.join(left)} were collected; collect files of any size with `lab attach"
+            f" {left[0]} --all-sizes`, or remove the volume with `lab down {environment.project}"
+            " --discard`"
         )
     return bool(left)
 
@@ -254,7 +255,7 @@ def remove(
     *,
     discard: bool,
 ) -> None:
-    """Collect an environment's runs and remove it; a run under way is cancelled first.
+    """Collect an environment's runs and remove it; a run in progress is cancelled first.
 
     Args:
         environment: The environment.
@@ -338,12 +339,12 @@ def _end(environment: Environment, request: Request, runs_dir: Path, ask: Confir
     if not is_followed:
         collect_one(request, environment, runs_dir, follow=True)
         return
-    LOG.info(f"run {run.run_id} is cancelled; the process that follows it collects it")
+    LOG.info(f"run {run.run_id} is cancelled; the process that follows it will collect it")
     deadline = time.monotonic() + FOLLOWER_S
     while run.is_followed():
         if time.monotonic() > deadline:
             raise LabError(
-                f"another process follows run {run.run_id} and does not end",
+                f"another process is following run {run.run_id} and does not end",
                 "end that process; or cancel the run and discard its files with"
                 f" `lab cancel {run.run_id}` and `lab down {environment.project} --discard`",
             )

@@ -39,7 +39,7 @@ _GIVE_WAY = (
 )  # fmt: skip
 """The columns that a narrow terminal leaves out, in this order. A user types the other two."""
 
-_LEGEND: Final = "* with an injected fault: `lab show RUN` names it"
+_LEGEND: Final = "* with an injected fault; see it with `lab show RUN`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -256,7 +256,7 @@ def _stop(
         except (LabError, OSError) as failure:
             LOG.warning(failure.what if isinstance(failure, LabError) else str(failure))
             return
-    LOG.warning("the run was not completely collected")
+    LOG.warning("the run was not fully collected")
 
 
 def _abort(run: OpenRun, error: BaseException, *, received: bool) -> None:
@@ -267,7 +267,7 @@ def _abort(run: OpenRun, error: BaseException, *, received: bool) -> None:
         lifecycle.abort(run, state, INTERRUPTED if interrupted else str(error))
     else:
         run.directory.discard()
-        LOG.info(f"run {run.run_id} did not start; its directory is removed")
+        LOG.info(f"run {run.run_id} did not start; its directory was removed")
 
 
 def _is_received(run: OpenRun, place: Place) -> bool:
@@ -284,7 +284,7 @@ def _is_received(run: OpenRun, place: Place) -> bool:
 def _remove(run: RunDir, environment: Environment) -> None:
     """Remove a booted environment, unless another client trains in it now.
 
-    If a run was not completely collected, its run volume is kept. An environment that cannot be
+    If a run was not fully collected, its run volume is kept. An environment that cannot be
     removed is a warning: it must not hide how the run ended.
 
     Args:

@@ -145,7 +145,7 @@ def check_succeeded(run: RunDir, summary: Summary) -> None:
     if reason == NEVER_TALKED:
         fix = _advice(run, info)
     if blamed:
-        fix = blamed.fix or f"the whole log is {run.log(blamed.task)}"
+        fix = blamed.fix or f"see the whole log in {run.log(blamed.task)}"
         reason = reason.removesuffix(f"; {blamed.fix}")
     reason = f" ({reason})" if reason else ""
     raise LabError(f"run {run.run_id} {summary.state}{reason}", fix)
@@ -269,14 +269,14 @@ def _advice(run: RunDir, info: RunInfo) -> str:
     if re.search(_STARTS_RANKS, source):
         advice = "it starts its ranks itself: run it on one task, as in clusters/single.yaml"
     elif re.search(_SETS_CLUSTER, source):
-        advice = "it sets a TF_CONFIG of its own: leave that to lab"
+        advice = "it sets its own TF_CONFIG: remove it, because lab sets one"
     elif unset:
         advice = f"give it {' and '.join(unset[:2])} after --, with placeholders such as {{rank}}"
     elif info.spec.own and not re.search(expression, source):
         advice = f"it {lack}: run it on one task, as in clusters/single.yaml"
     else:
         advice = f"see what its tasks wait for in {run.path}"
-    return f"{advice}; if each may train alone, write `needs: nothing` into the config"
+    return f"{advice}; if each task may train alone, add `needs: nothing` to the config"
 
 
 def _sources(run: RunDir, info: RunInfo) -> Iterator[str]:

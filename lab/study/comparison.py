@@ -280,7 +280,7 @@ def tables(sides: Sequence[Side], *, everything: bool = False) -> Iterator[Table
     yield table
     if left_out:
         names = ", ".join(name.removeprefix(">") for name in left_out)
-        yield Text(f"not shown at this width: {names}; --json prints all", "dim")
+        yield Text(f"hidden at this width: {names}; --json prints all", "dim")
     if same and not everything:
         yield _same(same, "metric")
     if any(row.name.startswith(FINAL) for part in parts.values() for row in part):

@@ -77,7 +77,7 @@ def _write_all(runs: Sequence[RunDir], folder: Path) -> Iterator[Path]:
 def _make(folder: Path) -> Path:
     # Another user may own the run's directory.
     if folder.is_symlink():
-        raise LabError(f"{folder} is a link, and `lab` does not write to it", "remove it")
+        raise LabError(f"{folder} is a link, and `lab` does not follow links", "remove it")
     folder.mkdir(exist_ok=True)
     return folder
 

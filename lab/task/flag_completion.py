@@ -142,8 +142,8 @@ class Completion:
         placeholders = " and ".join(f"{{{meaning}}}" for meaning in missing)
         return (
             f"{Path(sys.argv[0]).name} declares no flag that lab knows for its"
-            f" {' or '.join(missing)}, and does not read TF_CONFIG: its tasks start alike;"
-            f" write {placeholders} after --, as in --name={{{missing[0]}}}"
+            f" {' or '.join(missing)}, and does not read TF_CONFIG: its tasks would all start"
+            f" identically; write {placeholders} after --, as in --name={{{missing[0]}}}"
         )
 
 

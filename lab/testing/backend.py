@@ -228,7 +228,7 @@ class EnvironmentTests:
         ]
         with lock_environment(site.backend.name, site.plan.name):
             for change in changes:
-                with pytest.raises(Busy, match=f"uses the {site.backend.name} environment"):
+                with pytest.raises(Busy, match=f"is using the {site.backend.name} environment"):
                     change()
 
         def needed() -> bool:

@@ -1,18 +1,18 @@
 """`lab attach [RUN]`.
 
-Without RUN, it is the newest run. What a dead client left on the run volume is collected. The
-recordings late-worker, straggler and killed-ps come with lab.
+RUN defaults to the newest run. If its client died, its files are collected from the run volume.
+lab comes with the recordings late-worker, straggler and killed-ps.
 
-With --web, the page shows the newest run, also one that starts later. It changes nothing. Open the
-printed address in a browser on this host; it has a token that stays the same. For a projector on
+With --web, a page shows the newest run, and then each run that starts later. The page is read-only.
+Open the printed address in a browser on this host; its token stays the same. To show the page on
 another host, forward the port with `ssh -L`.
 
 Examples:
     # follow the newest run; it continues after Ctrl-C
     lab attach
-    # show a recording that comes with lab, five times as fast as it was
+    # replay a recording that comes with lab at five times its speed
     lab attach straggler --speed 5
-    # a page for the projector, until Ctrl-C
+    # serve a live web page until Ctrl-C
     lab attach --web
 """
 
@@ -77,7 +77,7 @@ def attach(
     speed: Annotated[float | str | None, Flag(parse=speed_of, shows="N")] = None,
     all_sizes: Annotated[bool, Switch()] = False,
     runs_dir: RunsDir = None,
-    web: Annotated[bool, Switch("show the run as a page for the projector, until Ctrl-C")] = False,
+    web: Annotated[bool, Switch("show the run on a live web page until Ctrl-C")] = False,
     port: Annotated[
         int | None, Flag("the port of the page on 127.0.0.1", whole(1, 65535), shows="PORT")
     ] = None,
@@ -85,17 +85,17 @@ def attach(
     quiet: bool = False,
     view: MakeView | None = None,
 ) -> Run:
-    """Follow a run that trains, and those that continue it; show one that has ended again.
+    """Follow a run and those that continue it, or replay one that has ended.
 
-    What is still on the run volume is collected. After Ctrl-C the run continues.
+    Files that are still on the run volume are collected. Ctrl-C does not stop the run.
 
     Args:
-        run: A run's id, a unique prefix of it, last, or last~1 (default: last); to show it again,
+        run: A run's id, a unique prefix of it, last, or last~1 (default: last); for a replay,
             also a recording that comes with lab, or the directory of a run.
-        speed: Seconds of an ended run in one second, 10 or 0.5 (default: as fast as it reads).
+        speed: Speed of a replay: 10 or 0.5 times that of the run (default: as fast as possible).
         all_sizes: Also collect files of more than 1 GiB.
         runs_dir: The run store.
-        web: Show the run as a page, until Ctrl-C.
+        web: Show the run on a live web page until Ctrl-C.
         port: The port of the page.
         check: Whether a run that fails, or has unexpected results, is an error.
         quiet: Print nothing but warnings.
@@ -115,7 +115,7 @@ def attach(
     if web:
         _serve(options["run"], store, options["speed"], port)
     elif port is not None:
-        raise InputError("--port is given without --web", "add --web")
+        raise InputError("--port needs --web", "add --web")
     shown = view or partial(brief_view, out=out, quiet=quiet)
     with messages_shown(out, quiet=quiet):
         if (elsewhere := recorded_elsewhere(name, store)) is not None:
@@ -171,7 +171,7 @@ def _collected(
         if all_sizes:
             run_id = location.run.run_id
             raise InputError(
-                f"run {run_id} is on no run volume: nothing can be collected",
+                f"run {run_id} is not on any run volume, so nothing can be collected",
                 f"see its collected results with `lab show {run_id}`",
             )
         return location.run, is_new
@@ -209,8 +209,8 @@ def _present(attached: Called, *, json: bool) -> None:
     except RunInterruptedError as interrupt:
         run_id = interrupt.run.run_id
         raise InterruptError(
-            f"detached from run {run_id}, which continues",
-            f"`lab attach {run_id}` follows it again, `lab cancel` stops it",
+            f"detached from run {run_id}, which keeps running",
+            f"follow it again with `lab attach {run_id}`, or stop it with `lab cancel`",
         ) from None
     summary = done.summary
     print_summary(summary, json=json)
@@ -222,7 +222,7 @@ def _present(attached: Called, *, json: bool) -> None:
 def _serve(run: str | None, store: Path, speed: float | None, port: int | None) -> None:
     """Serve the page of a run, or of the newest one."""
     if speed is not None and run is None:
-        raise InputError("--speed is given without a run", "name the run, such as `straggler`")
+        raise InputError("--speed needs a run", "name one, such as `straggler`")
     # Imported here: its packages belong to an extra.
     from lab.teach.board.run_feed import NewestRun, ReplayFeed, RunFeed  # noqa: PLC0415
     from lab.teach.board.server import PORT, Feed, encoded, serve  # noqa: PLC0415

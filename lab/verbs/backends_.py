@@ -1,7 +1,7 @@
 """`lab backends`.
 
 Examples:
-    # all backends, with the options of each one alone
+    # all backends with their own options
     lab backends
     # as JSON
     lab backends --json
@@ -53,7 +53,7 @@ class Backends(Tabular):
 
 @verb
 def backends_() -> Backends:
-    """List the backends, whether they can be used here, and the options of each one alone."""
+    """List the backends, their own options, and whether they work here."""
     return Backends({each.name: each.obstacle() for each in backends()})
 
 

@@ -1,7 +1,7 @@
 """`lab build`.
 
 Examples:
-    # for this host: with TensorFlow for GPUs if it has some
+    # for this host: with TensorFlow for GPUs if it has any
     lab build
     # with TensorFlow for CPUs
     lab build --gpus none

@@ -1,19 +1,19 @@
 """`lab check [LESSON]`.
 
-The runs in the run store are checked, not what you say about them. Where you write a program, its
-tests run, for at most a minute. Answers are kept in `answers.jsonl` in the run store. The exit code
-is 1 while an answer is wrong or a test fails.
+Your answers are compared with the runs in the run store. If a stage asks you to write a program,
+its tests run, for at most a minute. Answers are saved in `answers.jsonl` in the run store. The exit
+code is 1 if an answer is wrong or a test fails.
 
 Examples:
-    # the lessons, and how far you are
+    # list the lessons and your progress
     lab check
-    # the stages of a lesson: what is done, and what is next
+    # the stages of a lesson: what's done and what's next
     lab check async
-    # before the run, say what you expect
+    # predict a result before the run
     lab check async --predict updates=2750
-    # answer a question of it
+    # answer one of its questions
     lab check async --answer updates=8250
-    # for a teacher: the right answers, computed from your runs, with their tolerance
+    # for teachers: the correct answers, computed from your runs, with their tolerance
     lab check async --key
 """
 
@@ -196,7 +196,7 @@ class Checked(Tabular):
 
 @verb
 def check(
-    lesson: Annotated[str | None, Argument("the lesson; without it, all are listed")] = None,
+    lesson: Annotated[str | None, Argument("the lesson (default: list all lessons)")] = None,
     *,
     answer: Annotated[
         Mapping[str, object] | Sequence[str],
@@ -204,12 +204,12 @@ def check(
     ] = (),
     predict: Annotated[
         Mapping[str, object] | Sequence[str],
-        RepeatedFlag("say before the run what the answer will be", shows="QUESTION=VALUE"),
+        RepeatedFlag("predict the answer before the run", shows="QUESTION=VALUE"),
     ] = (),
-    key: Annotated[bool, Switch("print the right answers instead of checking yours")] = False,
+    key: Annotated[bool, Switch("print the correct answers instead of checking yours")] = False,
     runs_dir: RunsDir = None,
 ) -> Checked:
-    """Check the stages of a lesson by your runs and answers.
+    """Check your progress in a lesson from your runs and answers.
 
     Raises:
         InputError: There is no such lesson or question.
@@ -256,7 +256,7 @@ def _typed(lesson: Lesson, flag: str, given: tuple[str, ...]) -> dict[str, str]:
         if not equals or not text.strip():
             raise InputError(f"--{flag} {each!r}", "write QUESTION=VALUE, as in updates=8250")
         if text.strip() == "…":
-            raise InputError(f"--{flag} {each} has no value", "write it in place of `…`")
+            raise InputError(f"--{flag} {each} has no value", "replace the `…` with your answer")
         if name not in names:
             hint = suggestion(name, names)
             raise InputError(
@@ -277,7 +277,7 @@ def _check_order(results: Sequence[StageResult], flag: str, typed: Collection[st
             if reply.question in typed and flag == "answer" and not result.runs:
                 raise InputError(f"{reply.question} cannot be answered yet", result.hint)
             if reply.question in typed and flag == "predict" and reply.given is not None:
-                raise InputError(f"{reply.question} is answered already", "see `lab check`")
+                raise InputError(f"{reply.question} has already been answered", "see `lab check`")
 
 
 def _as_json(result: StageResult) -> dict[str, object]:

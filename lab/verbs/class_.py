@@ -1,15 +1,15 @@
 """`lab class ACTION`.
 
-validate    check class.yaml, the files that it names, and this host; report all problems
+validate    check class.yaml, the files that it names, and this host; list all problems
 up          boot the class: JupyterHub, a proxy and a container for each seat
 status      list the seats, with the newest run of each, and the queue
-board       show the same as a page for the projector, live, until Ctrl-C
-time        print the time left; set the end for the board's countdown: 45m, +15m or off
-handouts    write a page with the address and the password of each seat, to print
-reset SEAT  give a seat its first state again; a copy of the student's work is kept
-down        collect the work of every seat into one archive, then remove the class
+board       show the same on a live web page for a projector until Ctrl-C
+time        print the time left, or set the board's countdown: 45m, +15m or off
+handouts    write a printable page with the address and password of each seat
+reset SEAT  reset a seat; a copy of the student's work is kept
+down        collect the work of all seats into one archive, then remove the class
 gradebook ARCHIVE
-            compute from such an archive which stages of the lessons each seat has passed
+            compute from that archive which lesson stages each seat has passed
 
 Examples:
     # check ./class.yaml and this host, and show what each seat gets
@@ -18,27 +18,27 @@ Examples:
     lab class validate --gpus 8 --json
     # boot the class
     lab class up
-    # seats, stages, queue and time left, on the projector
+    # show seats, stages, queue and time left on a projector
     lab class board
-    # how much time is left?
+    # print the time left
     lab class time
-    # the board counts down 45 minutes
+    # count down 45 minutes on the board
     lab class time 45m
-    # 15 minutes more, also after the end
+    # add 15 minutes, even after the end
     lab class time +15m
-    # no end
+    # remove the end
     lab class time off
     # print the passwords
     lab class handouts
-    # empty a seat for another student
+    # reset a seat for another student
     lab class reset seat-07
     # collect all work, and remove the class
     lab class down --output work.zip
-    # afterwards: what has each seat passed?
+    # afterwards, list what each seat has passed
     lab class gradebook work.zip
-    # each stage with its runs and answers, as a table for a spreadsheet
+    # write each stage with its runs and answers as CSV, for a spreadsheet
     lab class gradebook work.zip --output stages.csv
-    # the points of each lesson, as a table that Canvas imports
+    # write the points for each lesson as CSV that Canvas can import
     lab class gradebook work.zip --for canvas --output grades.csv
 """
 
@@ -75,13 +75,13 @@ def class_(
     output: Annotated[
         str | None,
         Flag(
-            "the archive, page or table to write, in this directory by default", text, shows="FILE"
+            "the archive, page or table to write (default: in this directory)", text, shows="FILE"
         ),
     ] = None,
     for_: Annotated[
         str | None,
         Flag(
-            "the gradebook as the CSV that canvas or moodle imports",
+            "write the gradebook as CSV that canvas or moodle can import",
             one_of("canvas", "moodle"),
             shows="PLATFORM",
         ),
@@ -89,7 +89,7 @@ def class_(
     port: Annotated[
         int | None, Flag("the port of the board on 127.0.0.1", whole(1, 65535), shows="PORT")
     ] = None,
-    yes: Annotated[bool, Switch("remove without a question", short="-y")] = False,
+    yes: Annotated[bool, Switch("do not ask for confirmation", short="-y")] = False,
 ) -> Shown | None:
     """Run a class of several seats on this host.
 

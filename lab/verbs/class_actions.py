@@ -117,7 +117,7 @@ class Status(Shown):
             yield Note("the queue is empty")
         if left_out:
             names = ", ".join(dict.fromkeys(name.lstrip(">") for name in left_out))
-            yield Note(f"not shown at this width: {names}; --json prints all")
+            yield Note(f"hidden at this width: {names}; --json prints all")
 
 
 def status(file: Path) -> Status:
@@ -173,7 +173,7 @@ class Handouts(Shown):
     def _shown(self) -> Iterator[Note]:
         if self.reach:
             yield Note(self.reach)
-        yield Note(f"print {self.page}, and then delete it: it has the password of every seat")
+        yield Note(f"print {self.page}, then delete it: it contains the password of every seat")
 
 
 def handouts(file: Path, *, output: str | None) -> Handouts:
@@ -197,7 +197,7 @@ class Reset(Said):
 
 
 def reset(file: Path, *, of: str, yes: bool) -> Reset:
-    """Give a seat its first state again; keep a copy of the student's work."""
+    """Reset a seat, and keep a copy of the student's work."""
     from lab.teach.classroom import up_down  # noqa: PLC0415  (docker-py)
 
     folder = running_class(file)
@@ -276,7 +276,7 @@ def gradebook(_file: Path, *, of: str, output: str | None, for_: str | None) -> 
     from lab.teach.classroom.gradebook import as_csv, as_grades, read_gradebook  # noqa: PLC0415
 
     if not of:
-        raise InputError("no archive is given", "name the file that `lab class down` wrote")
+        raise InputError("no archive given", "name the file that `lab class down` wrote")
     entries = read_gradebook(Path(of))
     grades = as_grades(entries, for_) if for_ else ""
     if output:

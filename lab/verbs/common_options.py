@@ -30,7 +30,7 @@ ClusterFile = Annotated[
 ]
 ClusterArgument = Annotated[
     str | os.PathLike[str] | None,
-    Argument("the cluster config, the same as --cluster", shows="FILE"),
+    Argument("the cluster config (same as --cluster)", shows="FILE"),
 ]
 BackendName = Annotated[
     str,
@@ -52,13 +52,13 @@ GpuMode = Annotated[
 ]
 HostGpus = Annotated[
     str | int,
-    Flag("auto: those of this host; none; or the number of another host", host_gpus, shows="N"),
+    Flag("auto (this host), none, or the number of GPUs of another host", host_gpus, shows="N"),
 ]
 RunsDir = Annotated[
     str | os.PathLike[str] | None,
     Flag("the run store (default: LAB_RUNS_DIR, or ./runs)", shows="DIR"),
 ]
-Share = Annotated[bool, Switch("use GPUs that another environment holds, too")]
+Share = Annotated[bool, Switch("also use GPUs that another environment holds")]
 DataDir = Annotated[
     str | os.PathLike[str] | None,
     Flag("a directory with your own data: the four IDX files", shows="DIR"),

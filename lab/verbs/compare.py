@@ -6,9 +6,9 @@ an archive of `lab export`. An argument with a slash is always a path.
 Examples:
     # the newest run and another one
     lab compare 20260101-0000 last
-    # also what is the same
+    # include what is the same
     lab compare 20260101-0000 last --all
-    # the same as JSON, with names
+    # the same as JSON, with labels
     lab compare 20260101-0000 last --label before --label after --json
 """
 

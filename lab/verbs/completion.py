@@ -1,6 +1,6 @@
 """`lab completion SHELL`.
 
-Write the script to the file below:
+Write the script to this file:
   bash   ~/.local/share/bash-completion/completions/lab
   zsh    ~/.zfunc/_lab, and in ~/.zshrc:
          fpath=(~/.zfunc $fpath); autoload -Uz compinit; compinit

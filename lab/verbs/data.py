@@ -1,13 +1,12 @@
 """`lab data KIND [FILE]`.
 
-tfrecords: the training images as tf.train.Example with the features image_raw
-(784 bytes), label, pixels, height and width. `lab run --listing` copies such a file
-together with the program.
+tfrecords: the training images as tf.train.Example with the features image_raw (784 bytes), label,
+pixels, height and width. `lab run --listing` copies the file along with the program.
 
 Examples:
-    # output.tfrecords in this directory
+    # write output.tfrecords in this directory
     lab data tfrecords
-    # another name
+    # under another name
     lab data tfrecords digits.tfrecord
 """
 

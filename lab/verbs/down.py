@@ -3,7 +3,7 @@
 Examples:
     # the environment of ./cluster.yaml
     lab down
-    # all environments, without a question
+    # all environments, without confirmation
     lab down --all --yes
 """
 
@@ -44,10 +44,10 @@ def down(
     all_: Annotated[bool, Switch()] = False,
     discard: Annotated[bool, Switch()] = False,
     runs_dir: RunsDir = None,
-    yes: Annotated[bool, Switch("remove without a question", short="-y")] = False,
+    yes: Annotated[bool, Switch("do not ask for confirmation", short="-y")] = False,
     confirm: Confirm = _agree,
 ) -> Removed:
-    """Collect the runs of an environment, then remove it; a run under way is cancelled first.
+    """Collect the runs of an environment, then remove it; a run in progress is cancelled first.
 
     Args:
         name: The environment (default: the one of ./cluster.yaml).
@@ -64,7 +64,7 @@ def down(
         LabError: A run cannot be collected, or an environment cannot be removed.
     """
     if all_ and name is not None:
-        raise InputError(f"both --all and {name!r} are given", "give one of them")
+        raise InputError(f"--all and {name!r} cannot be used together", "use one of them")
     doomed = list_all(backends()) if all_ else [find_environment(name)]
     ask = _agree if yes else confirm
     if doomed and (all_ or discard):

@@ -1,8 +1,8 @@
 """`lab export RUN`.
 
-The archive has run.json, the summary, records, logs, states, GPU samples and the program of your
-own. Logs and run.json can contain paths and user names of this host: look at them before you
-publish the archive. Checkpoints, the saved model and the files of the programs need --all.
+The archive contains run.json, the summary, records, logs, states, GPU samples and your own program.
+Logs and run.json can contain paths and user names of this host, so check them before you publish
+the archive. --all adds checkpoints, the saved model and the files of the programs.
 
 Examples:
     # the newest run, to RUN_ID.lab.tar.gz in this directory
@@ -96,7 +96,7 @@ def export(
         raise InputError(f"--output: {target} is not a file", "name a file")
     with wanted.locked():
         if not _ended(wanted):
-            LOG.warning(f"run {wanted.run_id} is not completely collected: files may be missing")
+            LOG.warning(f"run {wanted.run_id} is not fully collected, so files may be missing")
         sizes, skipped = contents(wanted, complete=all_)
         for name in skipped:
             LOG.warning(f"left out: {name} is not a regular file")
@@ -106,7 +106,7 @@ def export(
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             problem = f"the archive cannot be written to {target}: {reason}"
-            raise LabError(problem, "give another file with --output") from error
+            raise LabError(problem, "choose another file with --output") from error
         every = contents(wanted, complete=True)[0]
     return Exported(
         wanted.run_id,
@@ -127,12 +127,12 @@ def _ended(run: RunDir) -> bool:
     """
     info = RunStatus.recorded(run).info
     if info.run_id != run.run_id:
-        problem = f"{run.path}: run.json is of another run, {info.run_id!r}"
-        raise LabError(problem, f"give the directory the name {info.run_id}")
+        problem = f"{run.path}: run.json belongs to another run, {info.run_id!r}"
+        raise LabError(problem, f"rename the directory to {info.run_id}")
     if not info.state.ended:
         raise InputError(
             f"run {run.run_id} has not ended: it is {info.state.value}",
-            f"wait for its end, or collect it with `lab attach {run.run_id}`",
+            f"wait until it ends, or collect it with `lab attach {run.run_id}`",
         )
     return info.collected or not info.has_started
 

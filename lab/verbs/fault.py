@@ -1,17 +1,16 @@
 """`lab fault FAULT TARGET`.
 
-kill                  end the program of a task, as a crash does (SIGKILL)
+kill                  kill the program of a task, like a crash (SIGKILL)
 stop                  ask the program to end (SIGTERM)
 pause:10s             suspend it for this time
-slow:0.3,30s          let it run for 30 % of the time, for 30 s
+slow:0.3,30s          let it run only 30 % of the time, for 30 s
 cut:5s                disconnect a node from the network for this time
 link:rate=10mbit,delay=20ms,30s
                       slow and delay what a node sends, for this time
-TARGET is a task, or a node (all of its tasks). `lab run --fault` takes the same
-faults, separated by semicolons.
+TARGET is a task or a node (all its tasks). `lab run --fault` takes faults joined by semicolons.
 
 Examples:
-    # in the newest run, now
+    # in the newest run, immediately
     lab fault kill worker-1
     # at global step 500
     lab fault pause:10s worker-1 after 500 steps
@@ -62,7 +61,7 @@ def fault(
     when: Annotated[str, Argument("`after MOMENT` delays the fault", shows="after")] = "",
     moment: Annotated[str, Argument("seconds from now (5s), or a number of global steps")] = "",
     unit: Annotated[
-        str, Argument("follows a number of steps: `after 500 steps`", shows="steps")
+        str, Argument("follows a number of global steps: `after 500 steps`", shows="steps")
     ] = "",
     *,
     run: Annotated[str, Flag("a run's id, or a unique prefix of it", shows="RUN")] = LAST,
@@ -99,8 +98,8 @@ def _read(text: str) -> Fault:
         raise input_error(error) from error
     if fault.kind.on_network and fault.when is not None:
         raise InputError(
-            f"`lab fault` injects {fault.kind} at once, but {text!r} has a time",
-            "leave the time out, or use `lab run --fault`",
+            f"`lab fault` injects {fault.kind} immediately, but {text!r} has a time",
+            "leave out the time, or use `lab run --fault`",
         )
     return fault
 

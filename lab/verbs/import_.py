@@ -1,7 +1,7 @@
 """`lab import FILE…`.
 
-An imported run is data: `lab show`, `compare`, `report` and others read it. No command resumes,
-follows, cancels or collects it, and `last` never means it.
+Imported runs are read-only: `lab show`, `compare`, `report` and others read them, but you cannot
+resume, follow, cancel or collect them, and `last` never refers to them.
 
 Examples:
     # the run of another machine

@@ -1,11 +1,11 @@
 """`lab init`.
 
 Examples:
-    # cluster.yaml, from the GPUs that the driver reports, the programs and the image's Dockerfile
+    # write cluster.yaml for the GPUs of this host, the programs and the image's Dockerfile
     lab init
     # for another host with 4 GPUs, printed to stdout
     lab init --gpus 4 --output -
-    # also an experiment and a lesson, to change; the config of an existing project stays
+    # add an example experiment and lesson to edit; an existing config is kept
     lab init --course
 """
 
@@ -96,13 +96,13 @@ def init(
         DEFAULT_CLUSTER
     ),
     force: Annotated[bool, Switch("replace an existing file")] = False,
-    course: Annotated[bool, Switch("write an example course, too")] = False,
+    course: Annotated[bool, Switch("also write an example course")] = False,
 ) -> Initialized:
     """Write a project: a config for this host or another one, the programs and a Dockerfile."""
     path = Path(DEFAULT_CLUSTER if output == "-" else output)
     root = _own_root(path)
     if course and (output == "-" or root is None):
-        problem = f"--course: {output} is not in a project of yours"
+        problem = f"--course: {output} is not in one of your projects"
         raise InputError(problem, "run `lab init --course` in an empty directory")
     if course:
         _check_course(root or Path())
@@ -142,8 +142,8 @@ def _check_course(root: Path) -> None:
         is_free = not there or (there[0] == target.parent and target.parent.is_dir())
         if not is_free and not (target.is_file() and filecmp.cmp(source, target, shallow=False)):
             raise InputError(
-                f"--course: {name} exists already, or cannot be made",
-                "run it in another directory, and copy what you need from there",
+                f"--course: {name} already exists, or cannot be created",
+                "run the command in another directory, and copy what you need from there",
             )
 
 
@@ -208,7 +208,7 @@ def _with_files(made: Initialized, root: Path | None, *, course: bool) -> Initia
     notes = [
         *made.notes,
         f"wrote {', '.join(written)}, and {COPY}/ for the image" if written else "",
-        f"kept what exists already: {', '.join(kept)}" if kept else "",
+        f"kept existing files: {', '.join(kept)}" if kept else "",
         "`lab check` lists its lessons; `lab check points` is a small one" if course else "",
     ]
     return replace(made, written=[*made.written, *written], kept=kept, notes=[*filter(None, notes)])

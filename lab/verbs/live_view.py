@@ -155,9 +155,9 @@ class LiveView(View):
         if limit_s is not None and (left_s is None or limit_s < left_s):
             parts.append(f"time limit in {about(limit_s)}")
         elif share is None:
-            parts.append("the first epoch shows the length of the run")
+            parts.append("time left unknown until the first epoch ends")
         elif share == 0:  # no step is made: importing TensorFlow takes a minute on a small host
-            parts.append("TensorFlow starts")
+            parts.append("starting TensorFlow")
         elif left_s is not None and share < 1:
             parts.append(f"about {about(left_s)} left")
         return ", ".join(parts)

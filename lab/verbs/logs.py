@@ -48,7 +48,7 @@ def logs(
     since: Annotated[
         float | None,
         Flag(
-            "for an environment: only lines since then: 10m, 1h30m, 14:05, 2026-11-21T14:05",
+            "for an environment: only lines since this time: 10m, 1h30m, 14:05, 2026-11-21T14:05",
             point_in_time,
             shows="TIME",
         ),
@@ -107,7 +107,7 @@ def _lines(
         yield Note(tensorflow_notice(run.run_id))
     elif not found:
         yield Note(
-            f"no program of run {run.run_id} printed a line; show its results with"
+            f"the programs of run {run.run_id} printed nothing; show its results with"
             f" `lab show {run.run_id}`"
         )
     if not run.read().state.ended:

@@ -115,7 +115,7 @@ class Lines(Shown):
             InputError: There is no last one.
         """
         if self.is_live:
-            raise InputError("--follow has no last line for --json", "leave out one of them")
+            raise InputError("--follow cannot be used with --json", "leave out one of them")
         return list(self)
 
     def show(self) -> None:

@@ -137,8 +137,8 @@ def ps(name: EnvironmentArgument = None) -> Environments | Tasks:
     """List all environments, or the tasks of one and the status of its newest run.
 
     Args:
-        name: The environment whose tasks are listed (default: list all environments, including
-            those that have stopped but are not removed).
+        name: List the tasks of this environment (default: list all environments, including
+            stopped ones that were not removed).
 
     Raises:
         InputError: No environment has this name.

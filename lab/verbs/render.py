@@ -1,7 +1,7 @@
 """`lab render`.
 
 Examples:
-    # with the GPUs of this host
+    # for the GPUs of this host
     lab render
     # from another config, printed to stdout
     lab render clusters/book.yaml --output -
@@ -138,12 +138,12 @@ def render(  # noqa: D417  (the decorator adds those of common_options)
     """Render a config for a backend.
 
     Args:
-        target: The backend whose file to write.
+        target: The backend to write a file for.
         check: Write no file; print a diff and exit with code 1 if the file is out of date.
         explain: Explain which GPUs each node gets, and which CPUs each task gets.
         strict: Fail if GPUs are busy or too old, or if the host has less than the config asks for.
         output: The file to write, or - for stdout (default: that of the target).
-        run: What the tasks train at their start: an experiment, or none (default: `run:` of FILE).
+        run: The experiment that the tasks train at the start, or none (default: `run:` of FILE).
         rest: The flags of the experiment: `["--epochs=2"]`.
 
     Raises:
@@ -187,9 +187,7 @@ def _refuse(given: Mapping[str, Any]) -> None:
         raise InputError(f"--target {target} has no {of_gpus[0]}", f"leave out {of_gpus[0]}")
     for flag in of_gpus if given["check"] else ():
         # The result must not depend on which GPUs are in use now.
-        raise InputError(
-            f"--check only compares, so that {flag} has no effect", f"leave out {flag}"
-        )
+        raise InputError(f"--check only compares, so {flag} has no effect", f"leave out {flag}")
 
 
 def _compared(path: Path, target: str, output: str, options: RenderOptions) -> Rendered:

@@ -1,23 +1,22 @@
 """`lab report RUN…`.
 
 RUN is the id of a run, last or last~1, the directory of a run, a directory of runs, or
-an archive of `lab export`. An argument with a slash is always a path. A damaged run is
-left out with a warning.
+an archive of `lab export`. An argument with a slash is always a path. Damaged runs are
+skipped with a warning.
 
-The page needs no network and no other file. lab also writes its figures as PNG and
-SVG files to figures/ next to it, or to both-figures/ with --output both.html.
---tensorboard writes to tb/ or both-tb/; `tensorboard --logdir DIRECTORY` shows them.
---output replaces an older page, but no other file. If a run is outside the run store,
-the page is ./report.html.
+The page is self-contained. Its figures are also saved as PNG and SVG files in figures/ next to it,
+or in both-figures/ with --output both.html. --tensorboard writes event files to tb/ or both-tb/;
+view them with `tensorboard --logdir DIRECTORY`. --output replaces an older page, but no other file.
+If a run is outside the run store, the page is ./report.html.
 
 Examples:
     # the newest run: report.html in its directory
     lab report last
     # several runs, to a file
     lab report 20260101-0000-async-aaaa last --output both.html
-    # with event files for TensorBoard, in its directory, too
+    # also write event files for TensorBoard
     lab report last --tensorboard
-    # all runs of a directory, with a name
+    # all runs of a directory, under one label
     lab report ./runs --label "group 1"
 """
 

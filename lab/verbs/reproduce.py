@@ -1,13 +1,13 @@
 """`lab reproduce NAME`.
 
-REPRODUCED       a statement, or a number within the range of one more run of ours
-INCONCLUSIVE     too few runs, or a range that is too wide to decide (exit code 3)
-NOT_REPRODUCED   outside the range, or the opposite of a statement (exit code 1)
-OK, FAILED, UNCLEAR: settings and checks of our own, which do not decide the exit code.
-docs/how-to/reproduce.md has the rules.
+REPRODUCED       the statement holds, or the number is in the range for one more run of ours
+INCONCLUSIVE     too few runs, or the range is too wide to decide (exit code 3)
+NOT_REPRODUCED   the number is outside the range, or the opposite holds (exit code 1)
+OK, FAILED, UNCLEAR: our own checks and settings, which do not affect the exit code.
+See docs/how-to/reproduce.md for the rules.
 
 Examples:
-    # all claims on a training, by the quick listings
+    # check all claims on a training with the quick listings
     lab reproduce book-async --quick
     # a first look with two runs of each kind
     lab reproduce book-sync --quick --repeats 2
@@ -176,7 +176,7 @@ def reproduce(  # noqa: D417  (the decorator adds those of common_options)
 
     Args:
         name: The source, such as `book-async`, or `all`.
-        repeats: Fewer runs of each kind than the claims need, for a first look (default: all).
+        repeats: Runs of each kind, for a first look (default: as many as the claims need).
         quick: Use the quick listings, and leave out the longest runs.
         seed: The seed of the first repeat; each further repeat adds 1 (default: 1).
         runs: Evaluate these runs (ids, or directories of one or many), start none.
@@ -241,7 +241,7 @@ def _given_runs(given: Mapping[str, Any], store: Path) -> list[RunDir]:
         raise InputError(f"{flag} is only for new runs", f"leave out {flag} or --runs")
     found = ended_runs(given["runs"], store)
     if not found:
-        raise InputError("runs: there is no run", "give one run or several")
+        raise InputError("runs: no run given", "name one or more runs")
     return found
 
 

@@ -1,12 +1,12 @@
 """`lab restore LESSON STAGE`.
 
-First the programs in `scripts/` and the configs in `clusters/` get their shipped content again.
-What was changed is kept in a directory `before-restore-…`. A clone of lab stays as it is: git has
-the shipped content. Then the commands of the stage, and of those before it, are run if the run
-store lacks their runs. Runs and answers are never removed.
+First, the programs in `scripts/` and the configs in `clusters/` are replaced by the shipped ones;
+files that you changed are kept in a directory `before-restore-…`. In a clone of lab, nothing is
+replaced: use git. Then the commands of this stage and of the stages before it are run if their runs
+are missing from the run store. Runs and answers are never removed.
 
 Examples:
-    # go on after the second stage, whatever happened before
+    # continue after the second stage, whatever happened before
     lab restore async late
     # the stages of the lesson
     lab check async
@@ -54,16 +54,16 @@ class Restored(Shown):
 
     def _shown(self) -> Iterator[Note]:
         yield Note(
-            f"{self.lesson}: the runs up to {self.stage} are there; see `lab check {self.lesson}`"
+            f"{self.lesson}: all runs up to {self.stage} exist; see `lab check {self.lesson}`"
         )
 
 
 @verb
 def restore(
     lesson: Annotated[str, Argument("the lesson")],
-    stage: Annotated[str, Argument("the stage after which you want to go on")],
+    stage: Annotated[str, Argument("the stage to continue after")],
 ) -> Restored:
-    """Put the project's directory back to where a stage of a lesson ends.
+    """Restore the project's directory to the end of a lesson stage.
 
     Raises:
         InputError: There is no such lesson or stage.
@@ -113,7 +113,7 @@ def restore_files(root: Path) -> Path | None:
         OSError: A file cannot be written or moved.
     """
     if root.resolve() == SHIPPED:
-        LOG.info("a clone of lab is not restored; undo changes by `git restore scripts clusters`")
+        LOG.info("a clone of lab is not restored; undo changes with `git restore scripts clusters`")
         return None
     # The commands of lessons use these two.
     parts = [part for part in (SCRIPTS, "clusters") if os.path.lexists(root / part)]

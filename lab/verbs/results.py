@@ -192,7 +192,7 @@ NamedRuns = Annotated[
 
 Labels = Annotated[
     str | Sequence[str],
-    RepeatedFlag("a name for the runs of one RUN, or of all; for each RUN, in order", shows="TEXT"),
+    RepeatedFlag("one label for all runs, or one for each RUN, in order", shows="TEXT"),
 ]
 
 

@@ -1,6 +1,6 @@
 r"""`lab run EXPERIMENT`.
 
-PROGRAM may be one for each task, in one directory: worker-0=a.py,worker-1=b.py
+Tasks can have different PROGRAMs in one directory: worker-0=a.py,worker-1=b.py
 
 Examples:
     # three asynchronous workers
@@ -9,9 +9,9 @@ Examples:
     lab run sync --cluster clusters/book.yaml --backend local --epochs 1
     # restart a worker that fails
     lab run async --on-failure restart --fault "kill worker-1 after 500 steps"
-    # an unchanged program with its job and index as its arguments
+    # pass each task's job and index to your own program
     lab run my_program.py -- {job} {index}
-    # a program whose lines `lab` does not know: `it 10, err 0.5`
+    # read lines that `lab` does not recognize: `it 10, err 0.5`
     lab run mine.py --record 'it (?P<step>\d+), err (?P<loss>\S+)'
 """
 
@@ -117,8 +117,8 @@ def program_flags(experiment: str | None) -> dict[str, Parameter]:
     if one is not None and one.origin:
         own = {each.flag for each in parameters(run) if each.is_flag} | {"help"}
         if taken := own & one.flags.keys():
-            problem = f"{one.origin}: {one.name} has a flag --{min(taken)}, and so has `lab run`"
-            raise InputError(problem, "give the flag of the program another name")
+            problem = f"{one.origin}: {one.name} has the flag --{min(taken)} of `lab run`"
+            raise InputError(problem, "rename the program's flag")
     known = EXPERIMENTS.values() if one is None else [one]
     flags = {name: flag for each in known for name, flag in each.flags.items()}
     kinds = {
@@ -181,12 +181,12 @@ def run(  # noqa: D417  (the decorator adds those of common_options)
         fault: Faults to inject: kill worker-1 after 500 steps.
         module: Run a module, as `python -m` does.
         args: Arguments for your own program, with placeholders: `{job}`, `{index}`, `{JOB_hosts}`.
-        record: How to read your program's lines.
-        env: A variable of the programs; may have placeholders.
+        record: A regular expression for your program's lines.
+        env: An environment variable; may have placeholders.
         with_: A package that your program needs: boto3.
         framework: tensorflow, tensorflow-2.15, torch or jax (default: what your program imports).
-        listing: Run a TensorFlow 1 program unchanged (`faithful`: with its slow polls, `mend`:
-            without its bugs).
+        listing: Run a TensorFlow 1 program unchanged (`faithful`: keep slow polls, `mend`: fix
+            bugs).
         resume: Continue from the checkpoints of this run.
         detach: Return when the run has started (see `lab attach`).
         check: Whether a run that fails, or has unexpected results, is an error.

@@ -1,6 +1,6 @@
 """`lab runs`.
 
-A listed run that has ended without its client is collected first, which is one line.
+If a listed run has ended without its client, it is collected first, and one line says so.
 
 Examples:
     # the newest 20, sorted by start time
@@ -54,7 +54,7 @@ def runs(runs_dir: AnyPath | None = None) -> Runs:
 def command(
     *,
     last: Annotated[
-        int, Flag("the number of runs", whole(1, 10**9), shows="COUNT", short="-n")
+        int, Flag("list at most this many runs", whole(1, 10**9), shows="COUNT", short="-n")
     ] = 20,
     all_: Annotated[bool, Switch("list all runs")] = False,
     experiment: Annotated[
@@ -76,14 +76,14 @@ def command(
     if json:
         print_json([asdict(row) for row in rows])
     elif not listed:
-        LOG.info(f"no run in {store}; start one with `lab run async`")
+        LOG.info(f"no runs in {store}; start one with `lab run async`")
     elif not rows:
         LOG.info(_no_match(store, listed, experiment, state))
     else:
         found, left_out = runs_table(rows, terminal_width(sys.stdout))
         show(found)
         if left_out:
-            show(Text(f"not shown at this width: {', '.join(left_out)}; --json prints all", "dim"))
+            show(Text(f"hidden at this width: {', '.join(left_out)}; --json prints all", "dim"))
         for line in notes(rows):
             LOG.info(line)
         if len(rows) == last < len(runs) and not all_:

@@ -1,7 +1,7 @@
 """`lab shell TASK`.
 
 Examples:
-    # where worker-0 runs
+    # in the container or node of worker-0
     lab shell worker-0
     # in another environment
     lab shell ps-0 --name mnist

@@ -5,7 +5,7 @@ Examples:
     lab show last
     # its summary as JSON
     lab show last --json
-    # the notices of its preparation
+    # the notices from its preparation
     lab show last --notices
 """
 
@@ -70,7 +70,7 @@ def show(
     *,
     runs_dir: RunsDir = None,
     notices: Annotated[
-        bool, Switch("print only the notices of its preparation: the backend, missing GPUs")
+        bool, Switch("print only the notices from its preparation, such as missing GPUs")
     ] = False,
 ) -> Results:
     """Return the results of a run, computed from its files.

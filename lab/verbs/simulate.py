@@ -1,10 +1,9 @@
 """`lab simulate WAY`.
 
-No model is trained. Every figure is a prediction for softmax regression on MNIST, with
-an error that covers 9 of 10 of the predictions that set it, all on one machine: on yours it may be
-larger. docs/explanation/scaling.md has the measurements. --from RUN calibrates on a run of your own
-machine, such as --from last, and predicts up to three times its tasks; without it, the shipped
-machine is simulated.
+No model is trained. Each figure is a prediction for softmax regression on MNIST. Its error covered
+9 of 10 of the measured predictions, all on one machine; on yours it may be larger. See
+docs/explanation/scaling.md. By default the shipped machine is simulated; --from RUN, such as --from
+last, calibrates on a run of your own machine, and predicts up to three times as many tasks.
 
 Examples:
     # the shipped machine with more workers
@@ -35,7 +34,7 @@ WAYS: Final = ("async", "sync", "multiworker")
 MAX_WORKERS: Final = 512
 MAX_PS: Final = 64
 _ERRORS: Final = (
-    "± covers 9 of 10 of the predictions that set it, on one machine: docs/explanation/scaling.md"
+    "± covered 9 of 10 of the measured predictions, on one machine: see docs/explanation/scaling.md"
 )
 
 
@@ -93,8 +92,8 @@ def simulate(  # noqa: D417  (the decorator adds those of common_options)
     Args:
         way: async, sync or multiworker.
         from_: The run that calibrates: an id, last, or a directory (default: the shipped machine).
-        workers: Numbers of workers: 1,2,6 (default: as the run, two and three times as many).
-        ps: Numbers of parameter servers, each with each number of workers (default: as the run).
+        workers: Numbers of workers: 1,2,6 (default: one, two and three times those of the run).
+        ps: Numbers of parameter servers, each with each number of workers (default: as in the run).
         seed: Seed of the random step times; equal seeds give equal results.
 
     Raises:

@@ -1,12 +1,12 @@
 """`lab sweep EXPERIMENT --over "…"`.
 
-The first quantity of --over is tested for trends, while the others are constant.
+Trends are tested along the first quantity of --over, with the others held constant.
 `workers` varies the number of tasks of job `worker`. All points use the same seeds.
 
 Examples:
     # the effect of stale gradients on the loss
     lab sweep staleness --over "workers=1,2,4" --cluster clusters/laptop.yaml
-    # write a row for each run to a file
+    # write one CSV row per run
     lab sweep async --over "batch_size=50,100" --repeats 1 --epochs 1 --csv b.csv
 """
 

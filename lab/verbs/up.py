@@ -45,7 +45,7 @@ class Booted(Shown):
     def _shown(self) -> Iterator[Note]:
         name = self.environment.project
         if not self.is_new:
-            yield Note(f"environment {name!r} is up already; train with `lab run async`")
+            yield Note(f"environment {name!r} is already up; train with `lab run async`")
             return
         tasks = counted(len(self.environment.tasks()), "task")
         yield Note(

@@ -71,7 +71,7 @@ def validate(
     file: ClusterArgument = None,
     *,
     cluster: ClusterFile = None,
-    schema: Annotated[bool, Switch("print the JSON Schema of a config, and check none")] = False,
+    schema: Annotated[bool, Switch("print the JSON Schema instead of checking a config")] = False,
 ) -> Validated | Schema:
     """Check a config: its YAML, then its types, then its rules.
 

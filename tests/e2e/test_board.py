@@ -140,7 +140,7 @@ class Room:
         ]
         if self.stuck:
             seats[2] = SeatRow("seat-03", "stuck for 3 min", True, "sync", "7", "")
-        return ClassBoard("workshop", self.ends_unix, ["seat-07: waiting, place 1"], seats)
+        return ClassBoard("workshop", self.ends_unix, ["seat-07: waiting, position 1"], seats)
 
 
 @contextmanager
@@ -170,7 +170,7 @@ def test_the_board_of_a_class(
         wait_for(lambda: "34:5" in text(browser), "the class", 20)
         assert browser.run("document.querySelectorAll('#seats tr').length") == 30
         assert browser.run("document.querySelector('#seats .late').innerText") == "stuck for 3 min"
-        assert "waiting, place 1" in text(browser)
+        assert "waiting, position 1" in text(browser)
         assert browser.run("document.getElementById('run').hidden")
         page = "document.documentElement"
         assert browser.run(f"{page}.scrollWidth <= {page}.clientWidth")

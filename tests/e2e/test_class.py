@@ -453,7 +453,7 @@ def test_the_output_of_a_seat_is_bounded(room: ClassDir) -> None:
 def test_a_proxy_that_has_ended_is_started_again(room: ClassDir) -> None:
     """What runs in the seats goes on, and all seats are reached again."""
     inside("seat-01", "import subprocess; subprocess.Popen(['sleep', '600'])")
-    with pytest.raises(InputError, match="is up already"):
+    with pytest.raises(InputError, match="is already up"):
         up(room.stored())
     docker("kill", names.proxy_object("e2e", "proxy"))
     up(room.stored())

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.tensorflow]
 NAME = "lab-e2e-autorun"
 BATCHES = 550
 PATIENCE_S = 300
-DONE = "the environment waits for further runs"
+DONE = "the environment is waiting for more runs"
 
 
 @pytest.fixture

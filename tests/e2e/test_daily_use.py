@@ -247,7 +247,7 @@ def test_a_run_is_detached_attached_shown_and_cancelled(project: Path) -> None:
         watched.until(r"worker-1.*training", PATIENCE_S)
         watched.type(CTRL_C)
         assert watched.end(PATIENCE_S) == 130
-        assert "which continues" in watched.said
+        assert "which keeps running" in watched.said
     follower = start(project, "attach", run_id)
     records = [project / "runs" / run_id / f"tasks/{task}.jsonl" for task in WORKERS]
     wait_for(lambda: all(each.exists() for each in records), "a record of each", PATIENCE_S)

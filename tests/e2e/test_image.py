@@ -94,7 +94,9 @@ def test_an_old_image_is_distinguished_from_a_derived_one(
     ):
         for name in ("lab:before", "lab:never"):
             monkeypatch.setenv("LAB_IMAGE", name)
-            with pytest.raises(LabError, match=f"{name} .LAB_IMAGE. holds another version of lab"):
+            with pytest.raises(
+                LabError, match=f"{name} .LAB_IMAGE. has a different version of lab"
+            ):
                 ComposeBackend().missing_image(plan, root=ROOT)
         monkeypatch.setenv("LAB_IMAGE", "lab:mine")
         assert ComposeBackend().missing_image(plan, root=ROOT) is None

@@ -122,7 +122,7 @@ def test_nothing_is_lost_or_twice_while_the_server_is_away(
 
 
 EVICTED = "EvictionByEvictionAPI: Eviction API: evicting"
-DRAINED = "its node is closed to new pods, as `kubectl drain` does"
+DRAINED = "its node is cordoned, as by `kubectl drain`"
 
 
 @pytest.mark.parametrize(

@@ -260,7 +260,7 @@ def test_three_ups_at_once(kind: str, project: Path) -> None:
     assert all(len(text.splitlines()) <= 1 for text in output)
     assert len(LocalBackend().all()) == 1
     before = left(project)
-    with pytest.raises(LabError, match=f"'demo' is up already, booted from {project}"):
+    with pytest.raises(LabError, match=f"'demo' is already up, booted from {project}"):
         up(project)
     assert left(project) == before
 
@@ -314,7 +314,7 @@ def test_ports_of_another_program_and_of_another_environment(
     assert notices == []
     assert not (project / "state/local/one").exists()
     LocalBackend().up(plan("one", port), root=project)
-    with pytest.raises(LabError, match=f"'one' is up already, booted from {project}"):
+    with pytest.raises(LabError, match=f"'one' is already up, booted from {project}"):
         LocalBackend().up(plan("one", port), root=project)
     # Programs of the first would find the ports of the second in use.
     two = LocalBackend().up(plan("two", port + 2), root=project, share=True)

@@ -196,13 +196,13 @@ def test_a_full_queue_is_reported_and_ctrl_c_gives_the_place_back(
     full = slurm.run(*command).strip()
     process = start(project, "run", waits, "--backend", "slurm")
     try:
-        until(process, "waits in the queue: Resources")
+        until(process, "is waiting in the queue: Resources")
         assert len(set(slurm.lab_jobs())) == 1
         _, err = lab(project, "up", "--backend", "slurm", code=1)
-        assert "another command uses the slurm environment 'slurm' now" in err
+        assert "another command is using the slurm environment 'slurm'" in err
         process.send_signal(signal.SIGINT)
         _, err = end(process, 130)
-        assert "did not start; its directory is removed" in err
+        assert "did not start; its directory was removed" in err
         assert list((project / "runs").iterdir()) == []
     finally:
         process.kill()

@@ -62,7 +62,7 @@ def test_a_run_continues_when_slurm_puts_its_job_back(slurm: Slurm, project: Pat
     until(process, "worker-1: training")
     job = jobs(slurm)[0]
     slurm.run("scontrol", "requeue", job)
-    until(process, " waits in the queue: ")
+    until(process, " is waiting in the queue: ")
     slurm.start_again(job, PATIENCE_S)
     out, err = end(process)
     (old, first), (new, second) = runs(project)

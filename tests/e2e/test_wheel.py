@@ -171,7 +171,7 @@ def test_an_installed_lab_trains(installed: Installed, in_project: bool) -> None
         installed.lab("init --gpus none")
     flags = "--backend local --epochs 1 --gpus none --json"
     out, err = installed.lab(f"run async {flags}")
-    assert ("is not here: using the config and the programs that come with lab" in err) is (
+    assert ("is missing: using the config and programs that come with lab" in err) is (
         not in_project
     )
     summary = json.loads(out.splitlines()[-1])

@@ -113,7 +113,7 @@ def test_a_drained_node_ends_the_run(site: Site, project: Path, runs: Runs) -> N
         site.kubectl("uncordon", NODE)
     _, err = end(process, 1)
     assert "the agent was stopped (SIGTERM)" in err
-    assert "its node is closed to new pods, as `kubectl drain` does" in err
+    assert "its node is cordoned, as by `kubectl drain`" in err
     assert only_run(project)["state"] == "cancelled"
 
 

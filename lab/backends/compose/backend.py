@@ -58,7 +58,7 @@ class ComposeBackend(Backend):
         data = (root / "data").resolve()  # as the compose file mounts it
         if not path.is_relative_to(data):
             raise InputError(
-                f"--data_dir: {path} is not in {data}, and containers see no other directory",
+                f"--data_dir: {path} is not in {data}, and containers cannot see other directories",
                 "move it there, or use --backend local",
             )
         return str(Path("/lab/data") / path.relative_to(data))

@@ -50,7 +50,7 @@ class ComposeBoot(Boot[ComposeEnvironment]):
             self._before = list_resources(self.engine, plan.name)
             return
         raise LabError(
-            f"environment {plan.name} exists already, booted from {origin}",
+            f"environment {plan.name} already exists, booted from {origin}",
             f"remove it with `lab down {plan.name}`, or set another `name:` in the config",
         )
 

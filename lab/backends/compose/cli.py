@@ -59,7 +59,7 @@ def docker() -> str:
     path = shutil.which("docker")
     if path is None:
         raise LabError(
-            "there is no docker command",
+            "the command `docker` is missing",
             "install Docker Engine with its compose plugin, or use `--backend local`",
         )
     return path

@@ -148,11 +148,11 @@ class ImageBuilder:
         own = render.image_of(self.plan)
         if name != own:
             raise LabError(
-                f"the image {name} ({LAB_IMAGE}) holds another version of lab's code than this lab",
+                f"the image {name} ({LAB_IMAGE}) has a different version of lab's code",
                 f"if `lab build` made it, run `lab build` again; if you built it on {own}, run"
                 f" `{LAB_IMAGE}= lab build` and then your own build",
             )
-        return f"the image {name} holds another version of lab's code than this lab"
+        return f"the image {name} has a different version of lab's code"
 
     def has_base(self) -> bool:
         """Whether the engine has the base image, or can pull it from a registry."""
@@ -188,7 +188,7 @@ class ImageBuilder:
             raise LabError(
                 f"{image.name} would get another version of lab's code,"
                 f" {package}, than this lab has, {PACKAGE}",
-                "use the `lab` of that directory, or update both to one version",
+                "use the `lab` of that directory, or update both to the same version",
             )
         has_base = image_digest(self.engine, image.base) is not None
         LOG.info(download_notice(image, has_base=has_base))

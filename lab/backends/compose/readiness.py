@@ -45,7 +45,7 @@ def wait_until_up(engine: Engine, inspect: Callable[[], Sequence[ContainerInfo]]
             if info.error:
                 raise explain(f"starting {info.service}", [info.error])
             if not info.running and info.state != "created":
-                raise _not_up(engine, info, f"{info.service} ended at once, {info.detail}")
+                raise _not_up(engine, info, f"{info.service} ended immediately, {info.detail}")
             if info.health == "unhealthy":
                 raise _not_up(engine, info, f"{info.service} is unhealthy")
         if time.monotonic() > until:

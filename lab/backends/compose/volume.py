@@ -68,7 +68,7 @@ class ComposeVolume(CalledVolume):
         ids = [info.image for info in tasks] + [str(image.id) for image in images]
         if not ids:
             raise LabError(
-                f"no image is left to read the volume {names[0]}", "build it with `lab build`"
+                f"there is no image to read the volume {names[0]}", "build it with `lab build`"
             )
         return call_in_reader(self._engine, self._project, names[0], ids[0], *arguments)
 

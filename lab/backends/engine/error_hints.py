@@ -124,7 +124,8 @@ HINTS: Final = (
     Hint(
         r"no space left on device",
         "the disk is full",
-        "see `docker system df`, free some with `docker image prune` and `docker builder prune`",
+        "see `docker system df`, and free some space with `docker image prune` and `docker"
+        " builder prune`",
     ),
     Hint(
         r"could not select device driver \"+nvidia|unknown or invalid runtime name: nvidia"
@@ -156,7 +157,7 @@ HINTS: Final = (
     ),
     Hint(
         r"compose build requires buildx (\S+) or later",
-        "docker's plugin buildx is too old: compose builds only with {0} or later",
+        "docker's buildx plugin is too old: compose needs {0} or later to build",
         "install `docker-buildx-plugin` from Docker's repository, "
         "or build with the engine's own builder: `export DOCKER_BUILDKIT=0`",
     ),
@@ -165,9 +166,9 @@ HINTS: Final = (
         r"Could not find a version that satisfies the requirement (\S+)"
         r"|PACKAGES DO NOT MATCH THE HASHES[^\n]*\n(?:#\S+ \S+)?\s*(\S+)",
         "pip cannot install {0} in the image",
-        "check LAB_TENSORFLOW and the Python of the base image, and whether a build gets unchanged "
-        "packages from the Python package index (with LAB_BUILD_NETWORK=host the build uses the "
-        "host's network)",
+        "check LAB_TENSORFLOW, the base image's Python, and that the build gets unmodified"
+        " packages from the Python package index (LAB_BUILD_NETWORK=host makes it use the host's"
+        " network)",
     ),
     Hint(
         r"(?:failed to do request|failed to resolve source metadata|failed to authorize).*"

@@ -59,23 +59,23 @@ CAPABILITIES: Final = Capabilities(
             "any",
             "one",
         ),
-        BackendOption("queue", "the queue of Kueue", _dotted_name, "NAME", ""),
+        BackendOption("queue", "the Kueue queue", _dotted_name, "NAME", ""),
         BackendOption(
             "namespace",
-            "the namespace; by default that of the kubeconfig",
+            "the namespace (default: that of the kubeconfig)",
             _object_name,
             "NAME",
             "",
         ),
         BackendOption(
             "claim",
-            "the volume claim with the run volume; by default lab makes one",
+            "the volume claim for the run volume (default: lab creates one)",
             _dotted_name,
             "NAME",
             "",
         ),
         BackendOption(
-            "image", "the image of the tasks, as the nodes pull it", _image_name, "IMAGE", ""
+            "image", "the image of the tasks that the nodes pull", _image_name, "IMAGE", ""
         ),
     ),
 )

@@ -386,5 +386,5 @@ def _errors(doing: str) -> Iterator[None]:
     except (ApiException, HTTPError, WebSocketException, OSError, ValueError) as error:
         raise Away(
             f"{doing}: the API server does not answer: {error}",
-            "see if `kubectl get pods` answers",
+            "check that `kubectl get pods` works",
         ) from error

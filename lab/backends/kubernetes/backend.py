@@ -40,7 +40,7 @@ class KubernetesBackend(ScheduledBackend):
         """Place a config on hosts that Kubernetes selects; see `ScheduledBackend`."""
         if self.options["queue"] and self.options["flavour"] == "plain":
             raise InputError(
-                "-o queue: Kueue would admit each Job of -o flavour=plain alone",
+                "-o queue: with -o flavour=plain, Kueue would admit each Job separately",
                 "use -o flavour=jobset",
             )
         placed = super().plan(cluster, mode, runtime=runtime, file=file)
@@ -77,7 +77,7 @@ class KubernetesBackend(ScheduledBackend):
         """
         del root
         raise InputError(
-            f"--data_dir: pods do not see {path}",
+            f"--data_dir: pods cannot see {path}",
             "build an image with the data, or use --backend local",
         )
 

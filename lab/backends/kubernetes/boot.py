@@ -54,7 +54,7 @@ class KubernetesBoot(Boot[KubernetesEnvironment]):
         if not self._state_dir.kept.exists():
             name = self.plan.name
             raise LabError(
-                f"the kubernetes environment {name!r} exists already, in {record.namespace}",
+                f"the kubernetes environment {name!r} already exists, in {record.namespace}",
                 f"remove it with `lab down {name}`",
             )
         self._kept = record
@@ -95,8 +95,8 @@ class KubernetesBoot(Boot[KubernetesEnvironment]):
         if environment.run_volume.run(command).decode().strip() != digest():
             image = record.reader["spec"]["containers"][0]["image"]
             raise InputError(
-                f"the image {image} has another version of lab's code than this lab",
-                "build it again, push it, and name it with -o image=NAME",
+                f"the image {image} has a different version of lab's code",
+                "rebuild it, push it, and pass it with -o image=NAME",
             )
         _create(environment, objects.tasks())
         _wait(environment, [task.name for task in self.plan.tasks])
@@ -159,7 +159,7 @@ def _absence(environment: KubernetesEnvironment) -> str:
     """Why a task has no pod yet."""
     for jobset in environment.api.list("JobSet", environment.labels):
         if jobset["spec"].get("suspend") and QUEUE in jobset["metadata"]["labels"]:
-            return f"it waits in the queue {jobset['metadata']['labels'][QUEUE]} of Kueue"
+            return f"it is waiting in the Kueue queue {jobset['metadata']['labels'][QUEUE]}"
     return "it has no pod yet"
 
 

@@ -218,7 +218,7 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord]):
         node = pod["spec"].get("nodeName")
         with suppress(LabError):
             if node and self.api.node(node)["spec"].get("unschedulable"):
-                return ": its node is closed to new pods, as `kubectl drain` does"
+                return ": its node is cordoned, as by `kubectl drain`"
         return ""
 
     def _check_up(self, reported: set[str], causes: Mapping[str, str]) -> None:
@@ -337,9 +337,9 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord]):
                 return
             if time.monotonic() > until:
                 name = f"{left[0]['kind']} {left[0]['metadata']['name']}"
-                why = status.detail(left[0]) if left[0]["kind"] == "Pod" else "it is not removed"
+                why = status.detail(left[0]) if left[0]["kind"] == "Pod" else "it still exists"
                 raise LabError(
-                    f"{self.project}: {name} is left: {why}",
+                    f"{self.project}: {name} was not removed: {why}",
                     f"see `kubectl describe {name.lower()}`, then run `lab down {self.project}`",
                 )
             for resource in left:

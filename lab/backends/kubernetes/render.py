@@ -80,7 +80,7 @@ class Objects:
             if (size := len(json.dumps(manifest))) > MIB:
                 name = f"{manifest['kind']} {manifest['metadata']['name']}"
                 raise InputError(
-                    f"{name} has {size / MIB:.1f} MiB, and a Kubernetes object at most 1 MiB",
+                    f"{name} has {size / MIB:.1f} MiB, but an object can have at most 1 MiB",
                     "give all tasks of a job the same cpus, memory and gpus, use -o flavour=plain,"
                     " or fewer tasks",
                 )

@@ -101,7 +101,7 @@ class LocalBoot(Boot[LocalEnvironment]):
         existing = self._backend.find(name)
         if existing is not None:
             raise LabError(
-                f"the local environment {name!r} is up already, booted from {existing.folder}",
+                f"the local environment {name!r} is already up, booted from {existing.folder}",
                 f"use it, or remove it with `lab down {name}`",
             )
         if isolation.unavailable_reason(self._cache) is not None:
@@ -190,7 +190,7 @@ class LocalBoot(Boot[LocalEnvironment]):
                 task = ended or missing[0]
                 printed = last_lines(state_dir.output(task), 3) or "no output"
                 if ended:
-                    raise LabError(f"the agent of {task} ended at once: {printed}")
+                    raise LabError(f"the agent of {task} ended immediately: {printed}")
                 raise LabError(
                     f"the agent of {task} did not start within {_BOOT_WITHIN_S:.0f} s: {printed}"
                 )

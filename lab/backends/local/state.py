@@ -235,7 +235,7 @@ def check_ports_free(ports: Sequence[int]) -> None:
     """
     for port in ports:
         if not 0 < port <= _MAX_PORT:
-            raise LabError(f"port {port} does not exist", "set a lower `port:` in the config")
+            raise LabError(f"port {port} is out of range", "set a lower `port:` in the config")
         both = socket.has_dualstack_ipv6()
         family = socket.AF_INET6 if both else socket.AF_INET
         try:

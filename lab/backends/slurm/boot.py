@@ -44,7 +44,7 @@ class SlurmBoot(Boot[SlurmEnvironment]):
         if job is not None:
             name = self.plan.name
             raise LabError(
-                f"the slurm environment {name!r} is job {job.id} already, {job.state.lower()}",
+                f"the slurm environment {name!r} exists as job {job.id}, {job.state.lower()}",
                 f"wait for it, or remove it with `lab down {name}`",
             )
         _check_nodes(self.plan)

@@ -129,13 +129,13 @@ class SlurmEnvironment(RecordedEnvironment[EnvironmentRecord]):
                 problem = "has ended" if job is None else f"has no agent of {missing[0]}"
                 raise LabError(f"the job of {self.project!r} {problem}: {printed}")
             if not job.runs:
-                line = f"job {job.id} waits in the queue: {job.reason or 'no reason yet'}"
+                line = f"job {job.id} is waiting in the queue: {job.reason or 'no reason yet'}"
                 pause_s, deadline = min(pause_s * 1.2, _MAX_WAIT_S), 0.0
             elif not missing:
-                LOG.info(f"slurm: all tasks of job {job.id} run")
+                LOG.info(f"slurm: all tasks of job {job.id} are running")
                 return
             else:
-                line, pause_s = f"job {job.id} starts its tasks", _WAIT_S
+                line, pause_s = f"job {job.id} is starting its tasks", _WAIT_S
                 deadline = deadline or time.monotonic() + _START_S
             if line != shown:
                 LOG.info(line)
@@ -220,7 +220,7 @@ class SlurmEnvironment(RecordedEnvironment[EnvironmentRecord]):
     def stopped(self) -> LabError:
         """The error for an environment that has stopped."""
         return LabError(
-            f"the slurm environment {self.project!r} has stopped: its job does not run",
+            f"the slurm environment {self.project!r} has stopped: its job is not running",
             f"see {self._state_dir.log}; its runs stay in {self._state_dir.runs} until `lab down`",
         )
 
@@ -240,7 +240,7 @@ class SlurmEnvironment(RecordedEnvironment[EnvironmentRecord]):
         job = self.job()
         number = "JOB" if job is None else job.id
         raise InputError(
-            "`lab shell` opens no shell in a job of Slurm",
+            "`lab shell` cannot open a shell in a Slurm job",
             f"use `srun --jobid={number} --overlap --pty bash`",
         )
 

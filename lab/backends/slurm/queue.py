@@ -148,14 +148,15 @@ def _run(command: list[str], environ: Mapping[str, str] | None = None) -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LabError(
-            f"{command[0]} does not answer: {error}", "see if `sinfo` answers"
+            f"{command[0]} does not answer: {error}", "check that `sinfo` works"
         ) from error
     if done.returncode:
         printed = " / ".join(done.stderr.strip().splitlines()) or f"exit code {done.returncode}"
         hint = "compare the config with `sinfo`, and set options such as SBATCH_PARTITION"
         if "not supported" in printed:
             hint = (
-                "this cluster has no heterogeneous jobs: give all nodes of the config the same"
+                "this cluster does not support heterogeneous jobs: give all nodes of the config"
+                " the same"
                 " number of tasks, and the same cpus, memory and gpus"
             )
         raise LabError(f"{command[0]} failed: {short(printed, 300)}", hint)

@@ -113,7 +113,7 @@ def idle_gpus(cluster: Cluster) -> list[str]:
             continue
         used = {gpu for gpus in allocate_gpus(name, node, tasks) for gpu in gpus}
         if idle := node.gpu_count - len(used):
-            lines.append(f"{name}: {idle} of {counted(node.gpu_count, 'GPU')} used by no task")
+            lines.append(f"{name}: {idle} of {counted(node.gpu_count, 'GPU')} unused")
     return lines
 
 
@@ -123,8 +123,8 @@ def _too_many(name: str, node: Node, own: Sequence[TaskSlot]) -> ProblemError:
     first = next(slot for slot, total in zip(asking, totals, strict=True) if total > node.gpu_count)
     requested = _listed(f"{slot.name}: {slot.gpus}" for slot in asking)
     message = (
-        f"the tasks on {name} need {counted(totals[-1], 'GPU')} ({requested}) and it has "
-        f"{node.gpu_count}; give the node more, the tasks fewer, or set `share: true`"
+        f"the tasks on {name} need {counted(totals[-1], 'GPU')} ({requested}), but it has "
+        f"{node.gpu_count}; give the node more or the tasks fewer, or set `share: true`"
     )
     return ProblemError(Problem(first.loc, message))
 
@@ -136,7 +136,7 @@ def _does_not_divide(name: str, node: Node, left: int, equal: Sequence[TaskSlot]
     else:
         among = f"{len(equal)} tasks ({tasks})"
         message = f"{counted(left, 'GPU')} of {name} cannot be divided equally among {among}"
-    fix = "; state the job's `gpus` (0 for tasks on the CPU), or set `share: true`"
+    fix = "; set the job's `gpus` (0 for tasks on the CPU), or set `share: true`"
     return ProblemError(Problem(equal[0].loc, message + fix))
 
 

@@ -67,7 +67,7 @@ def check_joins(
         if steps > most:
             raise InputError(
                 f"--start: {task}: the others make only {counted(most, 'step')}, not {steps:,}",
-                "give a smaller step, or train longer",
+                "use a smaller step, or train longer",
             )
 
 
@@ -118,7 +118,7 @@ def _names(cluster: Cluster, tasks: Collection[str]) -> Iterator[Problem]:
 
 def _refused_name(name: str, why: str, cluster: Cluster) -> Problem:
     free = next(other for other in map("tf{}".format, count(1)) if other not in cluster.nodes)
-    message = f"a node cannot have this name: {why}; name it {free}, for example"
+    message = f"a node cannot have this name: {why}; use {free}, for example"
     return Problem(("nodes", name), message, on_key=True)
 
 
@@ -154,7 +154,7 @@ def _job(name: str, job: Job) -> Iterator[Problem]:
 def _links(cluster: Cluster) -> Iterator[Problem]:
     for node, link in cluster.links.items():
         if link.rate is None and link.delay is None:
-            message = "a link without rate and delay changes nothing; state one of them"
+            message = "a link without a rate or a delay changes nothing; set one of them"
             yield Problem(("links", node), message)
 
 
@@ -198,7 +198,7 @@ def _start(start: Mapping[str, str], tasks: Collection[str]) -> Iterator[Problem
             from lab.protocol.volume.layout import chief_of  # noqa: PLC0415
 
             if task == chief_of(tasks) or task.rpartition("-")[0] == PS:
-                why = f"the others make no step without {task}; give it a time, such as 10s"
+                why = f"the others cannot make a step without {task}; give it a time, such as 10s"
                 yield Problem(loc, why)
 
 
@@ -229,11 +229,11 @@ def _box(cluster: Cluster) -> Iterator[Problem]:
     box, nodes = cluster.box, cluster.nodes
     requested = sum(node.gpu_count for node in nodes.values())
     if box.gpus is not None and requested > box.gpus:
-        message = f"the nodes need {counted(requested, 'GPU')} and the host has {box.gpus}"
+        message = f"the nodes need {counted(requested, 'GPU')}, but the host has {box.gpus}"
         yield Problem(("box", "gpus"), message)
     cpus = sum(node.cpus or 0 for node in nodes.values())
     if box.cpus is not None and cpus > box.cpus:
-        message = f"the nodes need {cpus:g} CPUs and the host has {box.cpus}"
+        message = f"the nodes need {cpus:g} CPUs, but the host has {box.cpus}"
         yield Problem(("box", "cpus"), message)
     for name, node in nodes.items():
         if box.memory is not None and (node.memory or 0) > box.memory:

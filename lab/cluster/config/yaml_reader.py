@@ -199,7 +199,7 @@ def _unwanted(yaml: YAML, text: str) -> Iterator[Problem]:
             message = f"a tag, {quoted(str(tag), 40)}; remove it"
         depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
         if depth > MAX_DEPTH:
-            message = f"nested more than {MAX_DEPTH} levels deep; no config needs that"
+            message = f"nested more than {MAX_DEPTH} levels deep; reduce the nesting"
         if message:
             yield Problem((), message, location=_place(event.start_mark))
         if depth > MAX_DEPTH:

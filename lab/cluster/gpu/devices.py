@@ -90,7 +90,7 @@ def read_gpus(library: Library) -> FoundGpus:
         except library.NVMLError as error:
             fault = nvml.fault_of(error, f"GPU {index}")
             gpus.faults.append(fault)
-            gpus.notices.append(f"GPU {index} does not answer ({fault.what}) and is left out")
+            gpus.notices.append(f"GPU {index} does not answer ({fault.what}) and is skipped")
     return gpus
 
 
@@ -104,9 +104,7 @@ def _read_gpu(library: Library, index: int, gpus: FoundGpus) -> None:
     if refusal is not None:
         if not slices:
             raise refusal
-        gpus.notices.append(
-            f"GPU {index}: some MIG slices are left out: this user may not use them"
-        )
+        gpus.notices.append(f"GPU {index}: some MIG slices are skipped: this user may not use them")
     whole = nvml.text(library.nvmlDeviceGetUUID(gpu))
     gpus.gpus += [_read(library, index, gpu, part, slice_of=whole) for part in slices]
     if not slices:
@@ -119,7 +117,7 @@ def _read_gpu(library: Library, index: int, gpus: FoundGpus) -> None:
                 f"GPU {index}",
             )
         )
-        gpus.notices.append(f"GPU {index} is in MIG mode without slices and is left out")
+        gpus.notices.append(f"GPU {index} is in MIG mode without slices and is skipped")
 
 
 def _read(

@@ -93,7 +93,7 @@ class _FreeGpus:
             closest = self._closest(free, min(count - len(taken), len(free)))
             taken += closest
             free[:] = [index for index in free if index not in closest]
-        why = self._why(taken, f"no NUMA node had {count} free, but at most {most}")
+        why = self._why(taken, f"no NUMA node had {count} free; the most was {most}")
         return GpuSelection(tuple(self._gpus[index] for index in taken), why)
 
     def _group(self, count: int) -> list[int]:

@@ -169,8 +169,8 @@ def _check_slices(job: str, index: int, ids: Sequence[str]) -> None:
     whole = len(ids) - slices
     parts = [f"{slices} MIG slice{'s'[: slices > 1]}", *([counted(whole, "GPU")] if whole else [])]
     raise InputError(
-        f"jobs.{job}.on.{index}: {job}-{index} would get {' and '.join(parts)}, but with a MIG"
-        " slice, CUDA shows a process no other GPU",
+        f"jobs.{job}.on.{index}: {job}-{index} would get {' and '.join(parts)}, but a process"
+        " that uses a MIG slice sees no other GPU",
         "give every task one slice (`gpus: 1` in its job, as many pins on the node as tasks), or"
         " whole GPUs only",
     )

@@ -181,7 +181,7 @@ def parse(text: str) -> Fault:
     kind = _kind(name)
     values = _parse_arguments(kind, raw.split(",") if colon else [])
     if values is None:
-        problem = f"{arguments[0]!r} lacks an argument, or has a wrong one"
+        problem = f"{arguments[0]!r} has a missing or invalid argument"
         raise ValueError(f"{problem}; write {_NOTATION[kind][2]}")
     if len(arguments) == 1:
         raise ValueError(f"{arguments[0]!r} has no target; add a task or a node after it")

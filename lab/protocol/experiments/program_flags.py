@@ -83,7 +83,9 @@ TRAINING_FLAGS: Final[Mapping[str, ProgramFlag]] = {
     ),
     "model": ProgramFlag("the model: softmax or mlp", one_of("softmax", "mlp"), default="softmax"),
     "epochs": ProgramFlag("passes over the training images", positive, default=50),
-    "global_steps": ProgramFlag("stop at this global step, not by epochs", whole(0), default=0),
+    "global_steps": ProgramFlag(
+        "stop at this global step instead of after epochs", whole(0), default=0
+    ),
     "batch_size": ProgramFlag("images in a batch", positive, default=100),
     "learning_rate": ProgramFlag(
         "step size of the gradient descent (default: the model's own)", rate
@@ -92,7 +94,7 @@ TRAINING_FLAGS: Final[Mapping[str, ProgramFlag]] = {
         "seed of initial weights and batches (`lab run` draws one)", whole(0), default=0
     ),
     "data_dir": ProgramFlag("your own data, as four IDX files", Path),
-    "record_every": ProgramFlag("local steps from one record to the next", positive, default=100),
+    "record_every": ProgramFlag("local steps between two records", positive, default=100),
     "log_device_placement": ProgramFlag(
         "print where each operation runs", boolean, is_switch=True, default=False
     ),
@@ -105,24 +107,22 @@ TRAINING_FLAGS: Final[Mapping[str, ProgramFlag]] = {
 
 PROGRAM_FLAGS: Final[Mapping[str, ProgramFlag]] = {
     **TRAINING_FLAGS,
-    "compare_steps": ProgramFlag(
-        "steps that are compared with those of one process", positive, default=100
-    ),
-    "steps_per_call": ProgramFlag("steps in one call", positive, default=110),
+    "compare_steps": ProgramFlag("steps to compare with a single process", positive, default=100),
+    "steps_per_call": ProgramFlag("steps per call", positive, default=110),
     "one_core": ProgramFlag("each task on one core: true or false", boolean, default=True),
-    "replicas_to_aggregate": ProgramFlag("gradients in one update", positive),
+    "replicas_to_aggregate": ProgramFlag("gradients per update", positive),
     "cpu_replicas": ProgramFlag("replicas if there is no GPU", positive, default=2),
     "summary_every": ProgramFlag(
-        "steps from one summary, and one line, to the next", positive, default=10
+        "steps between two summaries, and between two lines", positive, default=10
     ),
     "records": ProgramFlag("path of the TFRecords, as the task sees it"),
     "average_every": ProgramFlag(
-        "local steps from one mean of the parameters to the next", positive, default=10
+        "local steps between two means of the parameters", positive, default=10
     ),
-    "pause": ProgramFlag("seconds for which a worker holds its gradients", amount, default=0.03),
+    "pause": ProgramFlag("seconds that a worker holds its gradients", amount, default=0.03),
     "steps": ProgramFlag("steps of the gradient descent", positive, default=200),
     "eval_every": ProgramFlag(
-        "global steps from one test of the chief to the next (default: one test at the end)",
+        "global steps between two tests by the chief (default: one test at the end)",
         whole(0),
         default=0,
     ),

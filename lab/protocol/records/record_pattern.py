@@ -66,7 +66,7 @@ class RecordPattern:
         began = time.monotonic()
         match = self._pattern.search(line)
         if time.monotonic() - began > SLOW_S:
-            raise PatternError("takes too long for a line; its lines are not read from now on")
+            raise PatternError("takes too long for a line; its lines are no longer read")
         if match is None:
             return None
         record: Record = {"kind": "step"}

@@ -238,7 +238,7 @@ def _marked(run: RunDir) -> RunDir:
     except LabError as error:
         raise ValueError(error.what.replace(f"{run.path}/", "")) from error
     if info.run_id != run.run_id:
-        raise ValueError(f"run.json is of another run, {info.run_id!r}")
+        raise ValueError(f"run.json belongs to another run, {info.run_id!r}")
     if not info.state.ended:
         raise ValueError("the run has not ended")
     run.write(_as_imported(info))

@@ -62,7 +62,7 @@ def resolve(argument: str, ids: list[str], *, where: str) -> str:
     if fitting:
         some = ", ".join(fitting[:4])
         raise InputError(
-            f"{argument!r} matches {len(fitting)} runs ({some})", "give more characters of the id"
+            f"{argument!r} matches {len(fitting)} runs ({some})", "type more characters of the id"
         )
     raise InputError(f"no run {argument!r} in {where}", "see `lab runs`")
 
@@ -168,7 +168,7 @@ def named_runs(argument: str, store: Path, unpacked: ExitStack | None = None) ->
         if path.is_file():
             return [_unpacked(argument, unpacked)]
         if not path.is_dir():
-            raise InputError(f"there is no run, directory or archive {argument}", "check its path")
+            raise InputError(f"no run, directory or archive {argument}", "check its path")
         where = path if path.name not in {"", ".."} else path.resolve()
         runs = [RunDir(where)] if RunDir(where).info_path.exists() else all_runs(where)
         found = [
@@ -180,9 +180,9 @@ def named_runs(argument: str, store: Path, unpacked: ExitStack | None = None) ->
             for run in runs
         ]
     except (OSError, ValueError, RuntimeError) as error:
-        raise LabError(f"{argument} cannot be read: {error}", "check its rights") from error
+        raise LabError(f"{argument} cannot be read: {error}", "check its permissions") from error
     if not found:
-        raise InputError(f"{argument} has no run", "name a directory with run.json, or a run store")
+        raise InputError(f"{argument} has no runs", "name a run's directory, or a run store")
     return found
 
 
@@ -254,7 +254,7 @@ def without_copies(runs: Iterable[NamedRun]) -> list[NamedRun]:
     for run in runs:
         first = first_copies.setdefault(_identity(run), run)
         if first.source != run.source:
-            LOG.warning(f"left out: run {run.place}: a copy of run {first.place}")
+            LOG.warning(f"left out: run {run.place} is a copy of run {first.place}")
     return list(first_copies.values())
 
 

@@ -16,7 +16,7 @@ from lab.protocol.volume.states import State
 from lab.runner.store.directory import RunDir
 from lab.runner.store.run_info import Uncollected, convert
 
-NO_STEP_MET: Final = "it met no step; let it begin later, such as `after 500 steps`"
+NO_STEP_MET: Final = "no step ran during it; start it later, such as `after 500 steps`"
 """What is wrong with an ineffective fault, and what to do."""
 
 

@@ -70,7 +70,7 @@ CHARTS: Final = (
         " train one model share a line. A loss that is not finite is not drawn.{events}",
         "Lines are means over neighbouring records of all workers. The left panel compares updates,"
         " the middle one time, the right one data.{groups}",
-        "no record holds a loss",
+        "no record has a loss",
     ),
     Chart(
         "accuracy",
@@ -90,7 +90,7 @@ CHARTS: Final = (
         " is slow, late or stopped leaves the others in the panel of their own steps.{events}",
         "The slope is the speed. Images compare"
         " runs whose updates use different numbers of them.{groups}",
-        "no record holds a step",
+        "no record has a step",
     ),
     Chart(
         "throughput",
@@ -107,6 +107,6 @@ CHARTS: Final = (
         staleness.draw,
         _STALENESS,
         f"{_STALENESS} Whiskers: the 95% interval over the runs of a group.",
-        "no record holds a staleness (synchronous training has none)",
+        "no record has a staleness (synchronous training has none)",
     ),
 )

@@ -84,7 +84,7 @@ def loss(runs: Sequence[Trace]) -> Figure | None:
         runs: At least one.
 
     Returns:
-        The figure; None if no record holds a loss.
+        The figure; None if no record has a loss.
     """
     columns = _known(runs, X_LABELS, "loss")
     if not columns:
@@ -209,7 +209,7 @@ def progress(runs: Sequence[Trace]) -> Figure | None:
     """Draw steps over time: a line for each worker of one run, or for each of several runs.
 
     Returns:
-        The figure; None if no record holds a step.
+        The figure; None if no record has a step.
     """
     own = "a worker's own steps" if len(runs) == 1 else "own steps, a mean"
     total = _counted(runs)

@@ -30,7 +30,7 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
     """Draw a panel for each worker of one run, or for each group of several.
 
     Returns:
-        The figure; None if no record holds a staleness.
+        The figure; None if no record has a staleness.
     """
     panels = _panels(runs)
     if not panels:

@@ -67,7 +67,7 @@ def output_paths(
         check_output("--output", target, is_a_page, force=force)
         if target.exists() and not target.is_file():
             what = f"--output: {output} is not a file"
-            raise InputError(what, "give a file name, such as report.html")
+            raise InputError(what, "name a file, such as report.html")
         # This page has its own directories: other files beside it may not belong to a report.
         figures, events = (target.with_name(f"{target.stem}-{name}") for name in (FIGURES, EVENTS))
         found = OutputPaths(target, figures, events)
@@ -132,7 +132,7 @@ def draw_figure(name: str, runs: Sequence[RunDir], probe: Probe) -> Figure:
             f"{suggestion(name, charts)}use one of {', '.join(charts)}",
         )
     if not runs:
-        raise InputError(f"figure {name!r} needs a run", "give one run or several")
+        raise InputError(f"figure {name!r} needs a run", "name one or more runs")
     data = traces(read_runs(runs, probe))
     figure = charts[name].draw(data)
     if figure is None:
@@ -168,4 +168,4 @@ def _unwritten(error: OSError, where: OutputPaths) -> LabError:
     place = where.figures if is_figure else where.page
     what = f"the report cannot be written to {place}: {error.strerror or error}"
     full = "free disk space, or " if error.errno in {errno.ENOSPC, errno.EDQUOT} else ""
-    return LabError(what, f"{full}give a file in another directory with --output")
+    return LabError(what, f"{full}choose a file in another directory with --output")

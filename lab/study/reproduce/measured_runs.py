@@ -120,7 +120,7 @@ def choose_runs(source: Source, runs: Sequence[MeasuredRun]) -> tuple[Chosen, di
             (twin is not run, f"it has the seed of run {twin.info.run_id}"),
             (copied is not run, f"it has the records of run {copied.info.run_id}"),
             (len(alike) == most,
-             f"the claim file asks for {most} runs, and there are as many earlier ones"),
+             f"the claim file asks for {most} runs, and there are already that many"),
         )  # fmt: skip
         reason = next((text for applies, text in reasons if applies), None)
         if reason is None:
@@ -156,7 +156,7 @@ def _differences(run: MeasuredRun, recipe: Recipe) -> list[str]:
     ]
     workers = len(run.workers)
     if not workers or recipe.workers not in {None, workers}:
-        differences.append(f"no claim wants a run of {counted(workers, 'worker')}")
+        differences.append(f"no claim needs a run with {counted(workers, 'worker')}")
     if (dict(run.info.spec.start), run.faults) != (recipe.start, set(recipe.faults)):
-        differences.append("no claim wants a run with its faults and late tasks")
+        differences.append("no claim needs a run with its faults and late tasks")
     return differences

@@ -336,7 +336,7 @@ def read_evaluation(path: Path) -> Evaluation:
         reason = getattr(error, "strerror", None) or error
         raise InputError(
             f"--verdicts: {path} cannot be read ({reason})",
-            "give a reproduce-….json of `lab reproduce`",
+            "name a reproduce-….json file from `lab reproduce`",
         ) from error
 
 

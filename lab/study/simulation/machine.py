@@ -177,7 +177,7 @@ def predict(
         if factor(shape, machine) > FACTORS[-1]:
             tasks = f"{shape.workers} workers" + (f" with {shape.ps} ps" if shape.ps else "")
             what = f"{tasks} are not within {FACTORS[-1]} times the tasks of {machine.label}"
-            raise InputError(what, "calibrate on a run with nearer numbers, with --from RUN")
+            raise InputError(what, "calibrate on a run with closer numbers, with --from RUN")
     return [_predict(shape, machine, seed) for shape in shapes]
 
 
@@ -277,10 +277,10 @@ def _machine_of(run: RunDir, way: Way) -> Machine:
         f"it is not a run of {way.value}": spec.own or spec.listing or spec.experiment != way.value,
         f"it is {info.state.value}, not succeeded": info.state is not State.SUCCEEDED,
         f"its model is {given.get('model')}": given.get("model") != "softmax",
-        f"its batches are not of {BATCH} images": given.get("batch_size") != BATCH,
+        f"its batches do not have {BATCH} images": given.get("batch_size") != BATCH,
         "it used GPUs": info.gpus,
         "it has faults, or resumed another run": spec.faults or spec.resumed_from,
-        "a task of it was started again": any(status.attempt for status in statuses),
+        "one of its tasks was restarted": any(status.attempt for status in statuses),
         "its nodes have slow links": any(node["link"] for node in plan.get("nodes", ())),
         "its CPU limits slow its tasks": any(
             (task["cpus"] or used) < used for task in plan.get("tasks", ())

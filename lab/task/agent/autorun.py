@@ -251,7 +251,7 @@ def main() -> int:
                 return int(state is not State.SUCCEEDED)
             _print(f"collect it:   python -m lab attach {request.run_id}")
             _print(f"train again:  python -m lab run {request.spec.experiment}")
-            _print("the environment waits for further runs; stop it with Ctrl-C")
+            _print("the environment is waiting for more runs; stop it with Ctrl-C")
     except AutorunError as error:
         sys.stderr.write(f"error: {error}\n")
         return _EXIT_USAGE

@@ -36,7 +36,7 @@ _END_VERBS: Final = {
     State.CANCELLED: "was cancelled",
 }
 
-LONGER: Final = "if it only sleeps, give a longer `--stall`"
+LONGER: Final = "if it is only sleeping, use a longer `--stall`"
 """The hint if no task waits for another one."""
 
 LOCALHOST: Final = "each node has its own localhost: use the addresses of the config"
@@ -312,7 +312,7 @@ def stopped(
 # ---- hints for programs that fail because a pseudo-cluster is not what they expect
 
 NO_INTERNET: Final = "tasks have no Internet"
-DOWNLOAD: Final = f"{NO_INTERNET}; put the file beside the program or into data/"
+DOWNLOAD: Final = f"{NO_INTERNET}; put the file next to the program or into data/"
 CHIEF: Final = "give the config a job named chief, as in clusters/estimator.yaml"
 KERAS_2: Final = "this is Keras 3; for a program of Keras 2 add --framework tensorflow-2.15"
 ONE_FILE: Final = "another task has opened the same file; let only one task write it"

@@ -255,7 +255,7 @@ def missing_file_line(
         command = f"lab data tfrecords {shlex.quote(str(file))}"
         hint = f"in the directory of {program}, run `{command}`"
     else:
-        hint = f"put it beside {program}, and name it in the program's text"
+        hint = f"put it beside {program}, and use its name in the program"
     return f"{MISSING}: {file} is missing; {hint}"
 
 

@@ -46,7 +46,7 @@ class ClassBoard(msgspec.Struct, frozen=True):
     Attributes:
         name: Its name.
         ends_unix: Its end, in seconds since the epoch; None without one.
-        queue: What waits or has GPUs, in order: `seat-03: waiting, place 1`.
+        queue: What waits or has GPUs, in order: `seat-03: waiting, position 1`.
         seats: Its seats, in the plan's order.
     """
 
@@ -89,7 +89,7 @@ class ClassFeed:
 def _line(entry: Queued) -> str:
     state = entry.state
     if entry.position is not None:
-        state = f"waiting, place {entry.position}"
+        state = f"waiting, position {entry.position}"
     elif entry.state == State.UP:
         state = f"running for {about(entry.since_s)}"
     gpus = f", {counted(len(entry.gpus), 'GPU')}" if entry.gpus else ""

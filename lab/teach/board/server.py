@@ -209,7 +209,7 @@ async def serve(source: Source, port: int) -> None:
     server = HTTPServer(application(wanted, Shown(source)))
     server.add_sockets(sockets)
     print(f"http://{ADDRESS}:{port}/?token={wanted}", flush=True)
-    LOG.info("open this address in a browser here; Ctrl-C ends the board")
+    LOG.info("open this address in a browser on this host; stop the board with Ctrl-C")
     try:
         await asyncio.Event().wait()
     finally:

@@ -290,7 +290,7 @@ class ClassBoot(Boot[ClassEnvironment]):
             status = ClassEnvironment(self._state_dir, record, self._queue).refresh()
             if status is not None and status.state is not State.ENDED:
                 raise LabError(
-                    f"this seat has the environment {name!r} in the queue already ({status.state})",
+                    f"this seat already has the environment {name!r} in the queue ({status.state})",
                     f"use it, or remove it with `lab down {name}`",
                 )
         _check_seen("the project", self.root)
@@ -355,7 +355,7 @@ def _check_seen(label: str, path: Path) -> None:
     """
     if not path.is_relative_to(Path.home()):
         raise InputError(
-            f"{label}: {path} is not in {Path.home()}, and the containers of the queue"
-            " see no other directory of this seat",
+            f"{label}: {path} is not in {Path.home()}, and the containers of the queue cannot see"
+            " other directories of this seat",
             "use a directory there, or `--backend local`",
         )

@@ -228,7 +228,7 @@ def _seat_names(names: Sequence[str]) -> Iterator[Problem]:
             message = f"the class itself uses the name {name}; give the seat another name"
             yield Problem(("seats", index), message)
         elif name in names[:index]:
-            message = f"a second seat has the name {name}; give each seat its own name"
+            message = f"two seats have the name {name}; give each seat its own name"
             yield Problem(("seats", index), message)
 
 

@@ -253,7 +253,7 @@ class Containers:
             with engine_errors("removing a container"):
                 reader.remove(force=True)
         if left_out:
-            kinds = "links, special files, or beyond the limit of size"
+            kinds = "links, special files, or over the size limit"
             LOG.warning(f"{seat}: not in the archive: {left_out:,} ({kinds})")
 
     def has_storage(self, seat: str) -> bool:

@@ -91,7 +91,7 @@ def read_gradebook(path: Path) -> list[Entry]:
     except Exception as error:  # a damaged byte raises errors of any kind
         raise InputError(
             f"{path} is not an archive of a class, or it is damaged",
-            "give the file of `lab class down`",
+            "name the file that `lab class down` wrote",
         ) from error
     with archive:
         return gradebook(archive)
@@ -202,7 +202,7 @@ def _entry(seat: str, lesson: str, stage: Stage, result: StageResult, evidence: 
     when = datetime.fromtimestamp(max(times, default=0.0), UTC)
     right = tuple(reply.question for reply in result.replies if reply.right)
     wanted = [name for name in names if name not in right]
-    no_answer = f"no right answer to: {', '.join(wanted)}" if wanted else ""
+    no_answer = f"no correct answer to: {', '.join(wanted)}" if wanted else ""
     return Entry(
         seat,
         lesson,

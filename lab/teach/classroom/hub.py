@@ -204,7 +204,7 @@ class SeatAuthenticator(Authenticator):  # type: ignore[misc]
         origin = request.headers.get("Origin")
         # A seat's page could sign its visitor in as that seat's student.
         if origin and urlsplit(origin).netloc != request.host:
-            raise HTTPError(403, "sign in on the page of the class itself")
+            raise HTTPError(403, "sign in on the class's own page")
         user, password = data.get("username", ""), data.get("password", "").encode()
         if len(password) > _MOST_BYTES:
             raise HTTPError(400, f"a password has at most {_MOST_BYTES} bytes")

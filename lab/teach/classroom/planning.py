@@ -106,7 +106,7 @@ class ClassPlan:
         if not self.domain.endswith(".localhost"):
             return ""
         notice = f"only browsers on this host reach {self.url}"
-        return f"{notice}; for others set `address`, `domain` and `tls` in the class config"
+        return f"{notice}; to let others in, set `address`, `domain` and `tls` in the class config"
 
     @property
     def gpu_users(self) -> dict[str, list[str]]:
@@ -177,8 +177,8 @@ def _notices(plan: ClassPlan, config: ClassConfig, host: HostFacts) -> Iterator[
     """Yield a line for everything that may surprise the teacher."""
     if not plan.domain:
         yield (
-            "all seats have one address: a page that a student wrote can act as each student who "
-            "opens it, and there is no admin page; give each seat a name with `domain:`"
+            "all seats share one address: a page written by one student can act as any student"
+            " who opens it, and there is no admin page; give each seat a name with `domain:`"
         )
     if plan.reach:
         yield plan.reach
@@ -194,7 +194,7 @@ def _notices(plan: ClassPlan, config: ClassConfig, host: HostFacts) -> Iterator[
     seat = config.seat
     limits = {"CPUs": seat.cpus, "memory": seat.memory, "disk": seat.disk}
     if missing := [name for name, limit in limits.items() if limit is None]:
-        yield f"no limit of {', '.join(missing)}: one seat can take all that the host has"
+        yield f"no limit on {', '.join(missing)}: one seat can use up the whole host"
     if seat.disk is not None and host.disk_unenforced:
         yield f"disk: not enforced: {host.disk_unenforced}"
 
@@ -212,7 +212,9 @@ def _shortages(
     if message := _cluster_problem(config, cluster, gpus):
         yield Problem(("cluster",), message)
     if seat.cpus is not None and inventory.cpus is not None and seat.cpus > inventory.cpus:
-        message = f"a seat needs {seat.cpus:g} CPUs, this host has {inventory.cpus}; lower `cpus`"
+        message = (
+            f"a seat needs {seat.cpus:g} CPUs, but this host has {inventory.cpus}; lower `cpus`"
+        )
         yield Problem(("seat", "cpus"), message)
     yield from _bytes_shortage("memory", seat.memory, inventory.memory_bytes, seats, runs)
     yield from _bytes_shortage("disk", seat.disk, host.disk_free_bytes, seats, 0)
@@ -226,7 +228,7 @@ def _gpu_shortage(config: ClassConfig, inventory: Inventory, gpus: int) -> str:
         return ""
     if not gpus:
         why = f" ({inventory.notices[-1]})" if inventory.notices else ""
-        return f"this host has no GPU{why}; use `gpus: 0`: then every seat trains on CPUs"
+        return f"this host has no GPU{why}; use `gpus: 0`, so that every seat trains on CPUs"
     needs = f"{counted(seats, 'seat')} with {counted(wanted.count, 'GPU')} each need "
     has = f"{counted(wanted.count * seats, 'GPU')}, this host has {gpus}"
     return f"{needs}{has}; let them take turns with `gpus: {{queue: true}}`"
@@ -244,7 +246,7 @@ def _cluster_problem(config: ClassConfig, cluster: Cluster, gpus_of_host: int) -
             return f"{message} different GPUs; state a number of GPUs there"
     if needed <= has:
         return ""
-    message = f"{name} needs {counted(needed, 'GPU')}, and"
+    message = f"{name} needs {counted(needed, 'GPU')}, but"
     where = "the queue" if gpus.queue else "a seat"
     return f"{message} {where} has {has}; name a smaller config, such as clusters/book.yaml"
 

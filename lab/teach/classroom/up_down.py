@@ -61,7 +61,7 @@ def up(stored: StoredClass) -> None:
             return
         try:
             if goes_on:
-                LOG.info(f"class {folder.name}: continuing where it ended")
+                LOG.info(f"class {folder.name}: continuing where it stopped")
                 containers.stop()
             else:
                 folder.create(stored)
@@ -84,10 +84,10 @@ def _start_proxy_again(folder: ClassDir, containers: Containers, plan: ClassPlan
     """
     if containers.proxy_runs():
         raise InputError(
-            f"the class {folder.name!r} is up already",
+            f"the class {folder.name!r} is already up",
             "see it with `lab class status`, or remove it with `lab class down`",
         )
-    LOG.info(f"class {folder.name}: starting its proxy, which has ended")
+    LOG.info(f"class {folder.name}: starting its proxy, which had stopped")
     containers.start_proxy()
     containers.wait_for_proxy()
     hub_api(plan, folder.tokens().service).restore_routes()
@@ -100,7 +100,7 @@ def _undo(folder: ClassDir, containers: Containers, plan: ClassPlan, *, keep: bo
         if not keep:
             _remove(folder, containers)
     except LabError as error:
-        LOG.warning(f"warning: parts of the class {folder.name!r} are left: {error}")
+        LOG.warning(f"warning: parts of the class {folder.name!r} were not removed: {error}")
         LOG.warning("remove them with `lab class down`")
 
 
@@ -150,7 +150,7 @@ def down(folder: ClassDir, archive: Path) -> None:
                 target.writestr("gradebook.csv", as_csv(gradebook(target)))
         except BaseException:
             if not folder.is_up:
-                message = f"class {folder.name}: its seats are stopped, and nothing is removed"
+                message = f"class {folder.name}: its seats are stopped, but nothing was removed"
                 LOG.warning(
                     f"{message}; continue with `lab class up`, or try `lab class down` again"
                 )
@@ -321,6 +321,7 @@ def _remove(folder: ClassDir, containers: Containers) -> None:
     shutil.rmtree(folder.path, ignore_errors=True)
     if folder.path.exists():
         raise LabError(
-            f"{folder.path} with the passwords of the class is left", f"run `rm -r {folder.path}`"
+            f"{folder.path} with the class's passwords was not removed",
+            f"run `rm -r {folder.path}`",
         )
     folder.lock.unlink(missing_ok=True)

@@ -307,7 +307,7 @@ def key_of(question: Question, runs: Mapping[str, MeasuredRun]) -> Reply:
     """Return the right answer to a question, with its tolerance, as a reply."""
     value = figure_of(question.answer, runs)
     if value is None:
-        text = "the runs do not have it"
+        text = "the runs do not have this value"
     elif isinstance(value, bool):
         text = "yes" if value else "no"
     elif isinstance(value, str):
@@ -375,7 +375,7 @@ def figure_of(operand: Operand, runs: Mapping[str, MeasuredRun]) -> Figure | Non
         runs: The runs of the stage, by name.
 
     Returns:
-        The value; None if the runs do not have it.
+        The value; None if the runs do not have this value.
     """
     if not isinstance(operand, Value):
         return operand

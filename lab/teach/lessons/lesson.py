@@ -74,10 +74,10 @@ class Value(_Part, frozen=True, kw_only=True):
             ValueError: It does not.
         """
         if not (self.setting or self.result or self.measure in _MEASURES):
-            hint = suggestion(self.measure, _MEASURES) or "name one, a setting or a result"
+            hint = suggestion(self.measure, _MEASURES) or "name a measure, a setting or a result"
             raise ValueError(f"there is no measure {self.measure!r}; {hint.strip()}")
         if self.measure in _MEASURES[len(OF_RUN) :] and not (self.task or (self.job and self.take)):
-            raise ValueError(f"{self.measure} is of a task: add `task`, or `job` and `take`")
+            raise ValueError(f"{self.measure} belongs to a task: add `task`, or `job` and `take`")
 
 
 Operand = bool | float | str | Value
@@ -113,7 +113,7 @@ class Condition(Value, frozen=True, kw_only=True):
         try:
             re.compile(self.matches)
         except re.error as error:
-            raise ValueError(f"`matches` is no regular expression: {error}") from None
+            raise ValueError(f"`matches` is not a regular expression: {error}") from None
 
 
 class Mistake(_Part, frozen=True, kw_only=True):
@@ -275,9 +275,9 @@ def _read_all(known: Collection[str], folder: Path, origin: str) -> dict[str, Le
     files = _files(folder)
     for name, path in files.items():
         if name in _shipped():
-            raise InputError(f"{path}: lab has a lesson {name}", "rename the file")
+            raise InputError(f"{path}: lab already has a lesson {name}", "rename the file")
         if not re.fullmatch(NAME, name):
-            raise InputError(f"{path}: not a lesson's name", "name it like three-workers.yaml")
+            raise InputError(f"{path}: not a valid lesson name", "name it like three-workers.yaml")
     return {name: _read(path, origin, known) for name, path in files.items()}
 
 

@@ -86,13 +86,17 @@ def test_other_packages_can_be_disabled_but_not_lab(
     [
         ("barge = fleet:LOST", FLEET, "AttributeError: module 'fleet' has no attribute 'LOST'"),
         ("barge = fleet:CAPABILITIES", "raise SystemExit(0)", "SystemExit: 0"),
-        ("barge = a b:c", FLEET, "a b:c is no module:name"),
+        ("barge = a b:c", FLEET, "a b:c is not module:name"),
         ("barge = lost_package:C", FLEET, "ModuleNotFoundError: No module named 'lost_package'"),
-        ("barge = fleet:Barge", FLEET, "it is no instance of `lab.backends.names.Capabilities`"),
+        (
+            "barge = fleet:Barge",
+            FLEET,
+            "it is not an instance of `lab.backends.names.Capabilities`",
+        ),
         ("local = fleet:CAPABILITIES", FLEET, "lab has one of this name"),
         ("auto = fleet:CAPABILITIES", FLEET, "lab has one of this name"),
         ("slurm = fleet:CAPABILITIES", FLEET, "gpulab 0.2.0 has one of this name"),
-        ("../x = fleet:CAPABILITIES", FLEET, "its name is not of a-z, 0-9 and hyphens"),
+        ("../x = fleet:CAPABILITIES", FLEET, "its name may only have a-z, 0-9 and hyphens"),
     ],
 )
 def test_a_broken_one_is_left_out_with_one_line(
@@ -110,7 +114,7 @@ def test_a_broken_one_is_left_out_with_one_line(
     ("change", "why"),
     [
         (("boot", "start"), "fleet:Barge has no boot"),
-        (('name = "barge"', 'name = "raft"'), "fleet:Barge is no backend with the name barge"),
+        (('name = "barge"', 'name = "raft"'), "fleet:Barge is not a backend named barge"),
         (("fleet:Barge", "fleet:Lost"), "AttributeError: module 'fleet' has no attribute 'Lost'"),
         (("fleet:Barge", "fleet"), "TypeError: 'module' object is not callable"),
         (("def boot", "def __init__(self, own): {}['x']\n    def boot"), "KeyError: 'x'"),

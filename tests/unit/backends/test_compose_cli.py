@@ -145,6 +145,6 @@ def test_a_build_names_a_builder_that_compose_refuses(
     (tmp_path / "docker").write_text(f"#!/bin/sh\necho {refusal} >&2; exit 1\n")
     (tmp_path / "docker").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    with pytest.raises(LabError, match=r"buildx is too old: .* 0\.17\.0 or later") as caught:
+    with pytest.raises(LabError, match=r"buildx plugin is too old: .* 0\.17\.0 or later") as caught:
         cli.Compose("t", tmp_path / "file", tmp_path).build("a")
     assert "docker-buildx-plugin" in caught.value.fix

@@ -105,7 +105,7 @@ def test_waits_until_all_are_up_and_reports_each_once(notices: list[str]) -> Non
 @pytest.mark.parametrize(
     ("changes", "output"),
     [
-        ({"state": "exited", "exit_code": 2}, "worker-1 ended at once, exited (2)"),
+        ({"state": "exited", "exit_code": 2}, "worker-1 ended immediately, exited (2)"),
         ({"health": "unhealthy"}, "worker-1 is unhealthy"),
         ({"health": "starting"}, "worker-1 is not up after 0 s: running (starting)"),
         ({"state": "created", "health": ""}, "worker-1 is not up after 0 s: created"),
@@ -199,7 +199,7 @@ def reason() -> str:
 
 
 def test_no_docker_command(commands: Path) -> None:
-    assert reason().startswith("there is no docker command; install Docker Engine")
+    assert reason().startswith("the command `docker` is missing; install Docker Engine")
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def second(host: Host) -> FakeEnvironment:
     return made
 
 
-LINE = "environment 'mnist' is that of /home/ada/\\x1bmnist; here it is {!r}\n"
+LINE = "environment 'mnist' belongs to /home/ada/\\x1bmnist; this directory's is {!r}\n"
 
 
 @pytest.mark.parametrize("line", ["up --gpus none", "run async --gpus none"])
@@ -72,7 +72,7 @@ def test_commands_without_a_name_mean_the_directorys_environment(
     host: Host, second: FakeEnvironment
 ) -> None:
     host.backend.others = [second]
-    assert f"environment '{second.project}' is up already" in host.lab("up --gpus none")[1]
+    assert f"environment '{second.project}' is already up" in host.lab("up --gpus none")[1]
     host.lab("run async --gpus none --detach")
     (request,) = second.runs()
     for thread in second.threads:

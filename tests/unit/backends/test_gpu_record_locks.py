@@ -79,7 +79,7 @@ def test_a_read_error_is_not_the_end_of_the_agents(
 
 
 def test_locks_are_shared_for_use_and_exclusive_for_change() -> None:
-    alone = pytest.raises(LabError, match=r"uses the .*'demo'")
+    alone = pytest.raises(LabError, match=r"is using the .*'demo'")
     with LOCAL("demo", shared=True), LOCAL("demo", shared=True), alone, LOCAL("demo"):
         pass
     wait = pytest.raises(LabError, match="wait until that command ends")
@@ -135,7 +135,7 @@ def test_a_lock_that_its_holder_removes(tmp_path: Path) -> None:
 
 
 def refused() -> AbstractContextManager[Any]:
-    message = r"another command uses .*'mnist'.* now; wait until that command"
+    message = r"another command is using .*'mnist'.*; wait until that command"
     return pytest.raises(LabError, match=message)
 
 
@@ -217,7 +217,7 @@ def test_a_boot_removes_only_unfinished_runs_of_a_kept_volume(
     volume.request("damaged").write_text("{")
     state_dir.kept.touch()
     state_dir.clear()
-    why = "is kept, but not collected: the run's request is damaged"
+    why = "is kept but was not collected: the run's request is damaged"
     assert notices == [f"{volume.run('damaged')} {why}"]
     for run_id in ("damaged", "ended", "unfinished"):
         stays = run_id != "unfinished"

@@ -121,7 +121,7 @@ def test_an_image_named_by_the_user_is_unchanged() -> None:
     with pytest.raises(LabError) as caught:
         builder(an_engine(mine=OLD), MINE).problem()
     assert str(caught.value) == (
-        "the image lab:mine (LAB_IMAGE) holds another version of lab's code than this lab; if"
+        "the image lab:mine (LAB_IMAGE) has a different version of lab's code; if"
         " `lab build` made it, run `lab build` again; if you built it on lab:cpu, run"
         " `LAB_IMAGE= lab build` and then your own build"
     )
@@ -203,7 +203,7 @@ def test_another_version_is_not_built(host: HostOf, tmp_path: Path, has: str) ->
     what, _, fix = str(caught.value).partition("; ")
     assert what.startswith("lab:cpu would get another version of lab's code, /")
     assert "/\\x1bada/lab, than this lab has, /" in what
-    assert fix == "use the `lab` of that directory, or update both to one version"
+    assert fix == "use the `lab` of that directory, or update both to the same version"
 
 
 @pytest.mark.parametrize(("tensorflow", "lines"), [("", []), ("tensorflow-cpu==2.20", [True])])
@@ -233,7 +233,7 @@ def test_a_boot_builds_an_image_that_is_missing_or_old(
     here = host(base=None, **digests)
     here.boots()
     assert here.done == done
-    line = "the image lab:cpu holds another version of lab's code than this lab; building it"
+    line = "the image lab:cpu has a different version of lab's code; building it"
     assert (line in here.output) == ("cpu" in digests and len(done) > 1)
     assert any("downloads TensorFlow" in each for each in here.output) == (len(done) > 1)
 
@@ -244,7 +244,7 @@ def test_a_boot_builds_an_image_that_is_missing_or_old(
         ({"cpu": HERE}, ""),
         ({"cpu": OLD, "base": None}, ""),
         ({"base": None}, ""),
-        ({"cpu": OLD}, "the image lab:cpu holds another version of lab's code than this lab, and"),
+        ({"cpu": OLD}, "the image lab:cpu has a different version of lab's code, and"),
         ({}, "there is no image lab:cpu, and its base python:3.11-slim-bookworm cannot be fetched"),
     ],
 )

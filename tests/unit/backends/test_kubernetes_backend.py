@@ -106,7 +106,7 @@ def test_a_boot_names_the_queue_in_which_it_waits(
     cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     up(tmp_path, flavour="jobset", queue="team.gpus").down()
-    assert "ps-0: it waits in the queue team.gpus of Kueue" in caplog.messages
+    assert "ps-0: it is waiting in the Kueue queue team.gpus" in caplog.messages
     assert cluster.left() == []
 
 
@@ -229,7 +229,7 @@ def test_an_image_with_other_code_is_refused(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(boot, "digest", lambda: "another")
-    with pytest.raises(InputError, match="image lab:cpu has another version of lab's code"):
+    with pytest.raises(InputError, match="image lab:cpu has a different version of lab's code"):
         up(tmp_path)
     assert cluster.left() == []
 
@@ -281,7 +281,7 @@ def test_an_environment_outlasts_a_second_boot_its_server_and_its_volume_pod(
 ) -> None:
     environment = up(tmp_path)
     assert failure(tmp_path) == (
-        "the kubernetes environment 'mnist' exists already, in course; remove it with"
+        "the kubernetes environment 'mnist' already exists, in course; remove it with"
         " `lab down mnist`"
     )
     cluster.answers = False

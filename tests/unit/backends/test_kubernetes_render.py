@@ -340,7 +340,7 @@ def test_an_object_that_the_api_server_does_not_take_is_refused(project: Path) -
     jobs = f"jobs: {{worker: {{on: [{', '.join(names)}]}}}}\n"
     (project / "cluster.yaml").write_text(f"version: 1\nname: on\nnodes:\n{nodes}{jobs}")
     with pytest.raises(
-        InputError, match=r"JobSet lab-on has 1\.\d MiB, and .* at most 1 MiB; give all tasks of"
+        InputError, match=r"JobSet lab-on has 1\.\d MiB, but .* at most 1 MiB; give all tasks of"
     ):
         rendered()
 
@@ -413,6 +413,6 @@ def test_a_queue_that_cannot_exist_is_refused(name: str, cli: Cli) -> None:
 
 def test_kueue_needs_a_jobset(cli: Cli) -> None:
     command = ["render", "--target", "kubernetes", "-o", "queue=gpus", "-o", "flavour=plain"]
-    assert "-o queue: Kueue would admit each Job of -o flavour=plain alone" in (
+    assert "-o queue: with -o flavour=plain, Kueue would admit each Job separately" in (
         cli(*command, code=2).err
     )

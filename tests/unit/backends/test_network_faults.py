@@ -170,7 +170,7 @@ def test_a_refused_process(monkeypatch: pytest.MonkeyPatch) -> None:
             inside.inject_fault("tf2", [], list(words), {})
         return str(caught.value)
 
-    assert refusal(words=("cut:9999s",)).startswith("node tf2: 'cut:9999s' lacks an arg")
+    assert refusal(words=("cut:9999s",)).startswith("node tf2: 'cut:9999s' has a missing")
     script = "echo a warning >&2; echo 'error: no netem; load it' >&2"
     assert refusal("sh", "-c", script) == "node tf2: no netem; load it"
     assert refusal("true") == "node tf2: it ended without output"

@@ -84,7 +84,7 @@ def test_the_backends_are_listed_with_their_options(
     replace_backends(monkeypatch, FakeBackend("compose", fault=nothing), FakeBackend("local"))
     lines = cli("backends").out.splitlines()
     assert f"compose: cannot be used here: {nothing}" in lines
-    assert "  -o gpus-by=nvidia|cdi: how to request GPUs of the engine; default: nvidia" in lines
+    assert "  -o gpus-by=nvidia|cdi: how to request GPUs from the engine; default: nvidia" in lines
     assert "local: can be used here" in lines
     found = {each["name"]: each for each in json.loads(cli("backends", "--json").out)}
     assert set(found) == set(known())

@@ -53,10 +53,10 @@ def test_the_reason_of_the_wait_is_shown_once(site: Site, notices: list[str]) ->
     )
     assert isinstance(environment, SlurmEnvironment)
     assert notices == [
-        "job 7 waits in the queue: Resources",
-        "job 7 waits in the queue: Priority",
-        "job 7 starts its tasks",
-        "slurm: all tasks of job 7 run",
+        "job 7 is waiting in the queue: Resources",
+        "job 7 is waiting in the queue: Priority",
+        "job 7 is starting its tasks",
+        "slurm: all tasks of job 7 are running",
     ]
     assert environment.cluster_spec() == {"ps": ["ps-0.host:1"], "worker": ["worker-0.host:1"]}
     assert [(each.gpus, each.alive, each.detail) for each in environment.tasks()] == [
@@ -80,7 +80,7 @@ def test_another_process_finds_it_and_removes_it(site: Site) -> None:
     site.up()
     (found,) = SlurmBackend().all()
     assert (found.project, found.folder, found.runtime) == ("x", str(site.root), "tensorflow")
-    with pytest.raises(LabError, match=r"'x' is job 7 already, running; wait for it, or remove"):
+    with pytest.raises(LabError, match=r"'x' exists as job 7, running; wait for it, or remove"):
         site.up()
     found.down()
     assert site.read("cancelled").startswith("--quiet --me --name=lab-x-")
@@ -93,7 +93,7 @@ def test_a_run_volume_is_kept_on_request(site: Site) -> None:
     (left,) = SlurmBackend().list_environments()
     assert left.runs() == []
     assert [task.detail for task in left.tasks()] == ["its job has ended"] * 2
-    with pytest.raises(LabError, match=r"'x' has stopped: its job does not run; see .*job\.log"):
+    with pytest.raises(LabError, match=r"'x' has stopped: its job is not running; see .*job\.log"):
         left.submit(REQUEST)
 
 
@@ -134,7 +134,10 @@ def test_a_waiting_job_is_no_environment_that_is_up(site: Site, cli: Cli) -> Non
     ("said", "message"),
     [
         ("invalid partition \x1b[31m", r"sbatch failed: .*invalid.*; compare the config with `si"),
-        ("Requested operation not supported on this system", "has no heterogeneous jobs: give all"),
+        (
+            "Requested operation not supported on this system",
+            "does not support heterogeneous jobs: give all",
+        ),
     ],
 )
 def test_a_refused_script_leaves_nothing(site: Site, said: str, message: str) -> None:
@@ -228,7 +231,9 @@ def test_the_components_of_a_job_are_one_job(site: Site, text: str, job: queue.J
 
 def test_what_a_job_cannot_do_is_refused(site: Site) -> None:
     environment = site.up()
-    with pytest.raises(InputError, match=r"no shell in a job of Slurm; use `srun --jobid=7 "):
+    with pytest.raises(
+        InputError, match=r"cannot open a shell in a Slurm job; use `srun --jobid=7 "
+    ):
         environment.shell("ps-0")
     with pytest.raises(InputError, match="has no task 'ps-9'"):
         environment.shell("ps-9")
@@ -250,7 +255,7 @@ def test_slurm_is_chosen_only_on_request_and_where_it_is(
     assert SlurmBackend().unavailable_reason() is None
     (site.fake / "squeue").unlink()
     monkeypatch.setenv("PATH", str(site.fake))
-    with pytest.raises(LabError, match=r"squeue does not answer: .*; see if `sinfo` answers"):
+    with pytest.raises(LabError, match=r"squeue does not answer: .*; check that `sinfo` works"):
         queue.find("lab-x")
     shutil.rmtree(site.fake)
     with pytest.raises(LabError, match=r"backend slurm: this host has no `sbatch`; log in to"):

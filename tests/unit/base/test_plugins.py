@@ -69,7 +69,7 @@ def test_a_name_has_one_owner_and_a_version_must_fit(
     misfit, clash = caplog.messages
     assert clash.startswith("plug-in 'barge' of zebra 1.2 cannot be used: alpha 1.2 has one of")
     assert misfit == (
-        "plug-in 'raft' of old 1.2 cannot be used: it needs gpulab<0.0.1, and this is"
+        "plug-in 'raft' of old 1.2 cannot be used: it needs gpulab<0.0.1, but this is"
         f" {__version__}; {TOLD}"
     )
 

@@ -11,7 +11,7 @@ from lab.base import shipped
 from lab.cluster import project
 from tests.support.cli import ROOT, lab, refused
 
-HINT = "is not here: using the config and the programs that come with lab; `"
+HINT = "is missing: using the config and programs that come with lab; `"
 
 
 def test_a_directory_without_a_project_uses_the_shipped_config(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_a_program_that_never_ends_is_stopped_with_what_it_started(
     monkeypatch.setattr(code, "SECONDS", 2.0)
     (project / "course/sums.py").write_text(f"{CHILD}signal.pause()\n")
     said = run_tests("sums", project)
-    assert said == "none: the tests did not end within 2 s; does a loop never end?"
+    assert said == "none: the tests did not end within 2 s; is there an endless loop?"
     assert_child_is_ended(project)
 
 

@@ -105,9 +105,9 @@ def test_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert_found(lambda: check("not/yet"), verdict, f"not/yet, with {free / 10**9:.1f} GB")
     assert not list(tmp_path.iterdir())
     (tmp_path / "file").touch()
-    assert_found(lambda: check("file/runs"), "failed", "is no directory .*in LAB_RUNS_DIR")
+    assert_found(lambda: check("file/runs"), "failed", "is not a directory .*in LAB_RUNS_DIR")
     monkeypatch.setattr("os.access", lambda *_: False)
-    assert_found(lambda: check("runs"), "failed", "that this user can write → fix it .`ls -ld")
+    assert_found(lambda: check("runs"), "failed", "that this user can write to → fix it .`ls -ld")
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_gpus_on_the_bus(tmp_path: Path) -> None:
     [
         (LabError("odd", "fix it"), "^odd → fix it$"),
         (PermissionError(13, "Permission denied", "x"), "^x: Permission denied → fix its"),
-        (TimeoutError(), "no answer within 10 s → see what hangs"),
+        (TimeoutError(), "no answer within 10 s → find out what hangs"),
     ],
 )
 def test_an_error_is_an_outcome(error: Exception, words: str) -> None:

@@ -131,12 +131,12 @@ def test_a_small_file_with_very_many_faults_is_read_in_linear_time() -> None:
 @pytest.mark.parametrize(
     ("jobs", "lines"),
     [
-        ("{ps: {on: [a]}, worker: {on: [b], gpus: 2}}", ["a: 2 of 2 GPUs used by no task"]),
+        ("{ps: {on: [a]}, worker: {on: [b], gpus: 2}}", ["a: 2 of 2 GPUs unused"]),
         ("{ps: {on: [a], gpus: 0}, worker: {on: [b], gpus: 2}}", []),  # the config says so
-        ("{worker: {on: [b], gpus: 2}}", ["a: 2 of 2 GPUs used by no task"]),
+        ("{worker: {on: [b], gpus: 2}}", ["a: 2 of 2 GPUs unused"]),
         (
             "{worker: {on: [a, b], gpus: 1}}",
-            ["a: 1 of 2 GPUs used by no task", "b: 1 of 2 GPUs used by no task"],
+            ["a: 1 of 2 GPUs unused", "b: 1 of 2 GPUs unused"],
         ),
         ("{worker: {on: [a, b]}}", []),
         ("{worker: {on: [a, a, b, b], share: true}}", []),
@@ -157,7 +157,7 @@ def test_a_refused_node_name_gets_a_free_one() -> None:
     """
     found = problems(text)
     assert len(found) == 3
-    assert all(line.endswith("; name it tf2, for example") for line in found)
+    assert all(line.endswith("; use tf2, for example") for line in found)
 
 
 @given(st.binary(max_size=200))

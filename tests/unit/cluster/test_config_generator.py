@@ -176,7 +176,7 @@ def test_init_keeps_every_file_of_a_project(tmp_path: Path) -> None:
     for flags in ([], ["--force"]):
         again = lab(tmp_path, "init", "--gpus", "none", *flags).stderr
         assert [(tmp_path / name).read_text() for name in own] == ["mine"] * 3
-    assert "kept what exists already: .gitignore, Dockerfile.gpu, scripts/mnist_async.py\n" in again
+    assert "kept existing files: .gitignore, Dockerfile.gpu, scripts/mnist_async.py\n" in again
     assert "scripts/, " not in again
     assert (tmp_path / "scripts/mnist_sync.py").is_file()
 

@@ -106,8 +106,8 @@ def test_a_flag_of_lab_run_cannot_be_one_of_a_program(
     with pytest.raises(InputError) as caught:
         program_flags("bert-tiny")
     assert str(caught.value) == (
-        "experiments.yaml: bert-tiny has a flag --on_failure, and so has `lab run`;"
-        " give the flag of the program another name"
+        "experiments.yaml: bert-tiny has the flag --on_failure of `lab run`;"
+        " rename the program's flag"
     )
 
 
@@ -134,7 +134,10 @@ def test_a_package_adds_experiments_and_a_broken_one_only_warns(
     outside_experiments(tmp_path)  # a command looks several times
     assert len(caplog.messages) == 3
     lines = "\n".join(caplog.messages)
-    assert "plug-in 'rival' of rival 1.2 cannot be used: its experiment bert-tiny is" in lines
+    assert (
+        "plug-in 'rival' of rival 1.2 cannot be used: its experiment bert-tiny also belongs"
+        in lines
+    )
     assert "plug-in 'torn' of torn 1.2 cannot be used: " in lines
     assert "plug-in 'none' of empty 1.2 cannot be used: there is no file" in lines
     mine = tmp_path / "mine"

@@ -119,5 +119,5 @@ def test_a_stale_file_does_not_depend_on_host_usage(
     project.lab("render")
     assert project.lab("render --check")[1] == "compose.yaml is up to date\n"
     for word in ("--strict", "--explain"):
-        error = f"--check only compares, so that {word} has no effect; leave out {word}"
+        error = f"--check only compares, so {word} has no effect; leave out {word}"
         assert project.error(f"render --check {word}") == error

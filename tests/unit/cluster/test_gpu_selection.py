@@ -69,7 +69,7 @@ def test_gpus_that_are_close_are_selected(
     assert chosen(host, *counts, without=without) == expected
 
 
-SPANNING = "NUMA nodes 0 and {}, no NUMA node had {} free, but at most {}, no NVLink between them"
+SPANNING = "NUMA nodes 0 and {}, no NUMA node had {} free; the most was {}, no NVLink between them"
 UNCONNECTED = Inventory("index", wired((None,) * 4).gpus, None, None)
 
 

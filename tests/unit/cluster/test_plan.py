@@ -324,8 +324,8 @@ def test_a_task_uses_one_slice_at_most(pins: tuple[str, ...], job: str, expected
         with pytest.raises(InputError) as caught:
             place(config, inventory)
         assert caught.value.what == (
-            f"jobs.worker.on.0: worker-0 would get {expected}, but with a MIG slice, CUDA shows a"
-            " process no other GPU"
+            f"jobs.worker.on.0: worker-0 would get {expected}, but a process that uses a MIG"
+            " slice sees no other GPU"
         )
         assert caught.value.fix == (
             "give every task one slice (`gpus: 1` in its job, as many pins on the node as tasks),"

@@ -137,7 +137,9 @@ def test_a_program_for_gpus_is_refused_without_them() -> None:
 @pytest.mark.usefixtures("project")
 @pytest.mark.parametrize("framework", [None, "torch", "tensorflow-2.15"])
 def test_horovod_for_pytorch_is_refused(framework: str | None) -> None:
-    with pytest.raises(InputError, match=r"own.py imports horovod.torch, but lab has Horovod for"):
+    with pytest.raises(
+        InputError, match=r"own.py imports horovod.torch, but lab supports Horovod only for"
+    ):
         prepared("import torch\nimport horovod.torch as hvd\n", framework=framework)
 
 
@@ -161,7 +163,8 @@ def test_missing_packages_are_named_where_they_are_missing(
     with pytest.raises(InputError) as refused:
         check_place(own, run.plan, "local", tmp_path, [])
     assert str(refused.value) == (
-        f"own.py imports hydra and no_such_module, which {Path(sys.executable).parents[1]} lacks;"
+        f"own.py imports hydra and no_such_module, which {Path(sys.executable).parents[1]} does"
+        " not have;"
         " add --with hydra-core --with no_such_module"
     )
     Path("trainer").mkdir()
@@ -171,7 +174,9 @@ def test_missing_packages_are_named_where_they_are_missing(
         InputError, match=rf"; start it in {tmp_path} with `lab run -m trainer.task`"
     ):
         check_place(inside, run.plan, "local", tmp_path, [])
-    with pytest.raises(InputError, match=r"imports hydra, which the image lab:cpu lacks; add"):
+    with pytest.raises(
+        InputError, match=r"imports hydra, which the image lab:cpu does not have; add"
+    ):
         check_place(own, run.plan, "compose", tmp_path, [])
     check_place(own, run.plan, "slurm", tmp_path, [])
     Path("own.py").write_text("import yaml\n")  # Horovod needs it

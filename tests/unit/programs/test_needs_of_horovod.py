@@ -56,7 +56,7 @@ OLDER = "tensorflow-2.15"
     [
         (PROGRAM, "", True, OLDER, "own.py imports Horovod: it runs with TensorFlow 2.15"),
         (PROGRAM, OLDER, True, OLDER, ""),
-        (PROGRAM, "tensorflow", False, "tensorflow", "its tasks form no ring"),
+        (PROGRAM, "tensorflow", False, "tensorflow", "its tasks cannot form a ring"),
         ("MultiWorkerMirroredStrategy()\nmodel.fit(x)\n", "", False, OLDER, "TensorFlow 2.15"),
         ("import tensorflow\n", "", False, "tensorflow", ""),
     ],
@@ -100,7 +100,9 @@ def test_an_estimator_with_horovod_is_not_in_a_cluster_of_tensorflow(
 def test_every_task_needs_a_rank(tmp_path: Path) -> None:
     for job in ("ps", "evaluator"):
         jobs = WITH_PS.replace("ps", job)
-        with pytest.raises(InputError, match=rf"own.py: .* no rank to the job '{job}' of cluster"):
+        with pytest.raises(
+            InputError, match=rf"own.py: .* does not give a rank to the job '{job}' of cluster"
+        ):
             prepared(PROGRAM, jobs=jobs)
     (tmp_path / "clusters").mkdir()
     (tmp_path / "clusters/workers.yaml").write_text(Path("cluster.yaml").read_text())

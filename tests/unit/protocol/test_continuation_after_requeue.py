@@ -53,9 +53,9 @@ def test_a_job_that_slurm_puts_back_continues_its_run(site: Site, notices: list[
     assert request.run_id == "r-2"
     assert notices == [
         "Slurm has put job 7 back into the queue; run r-1 continues with it",
-        "job 7 waits in the queue: Resources",
-        "job 7 starts its tasks",
-        "slurm: all tasks of job 7 run",
+        "job 7 is waiting in the queue: Resources",
+        "job 7 is starting its tasks",
+        "slurm: all tasks of job 7 are running",
     ]
     assert site.pauses == []
     assert environment.continuation("r-1") == request  # for another client
@@ -115,7 +115,7 @@ def test_tasks_without_an_end_are_lost_with_their_job(site: Site, then: str, rea
     volume = an_ended_run(TaskStatus("worker-0", State.TRAINING))
     site.set("queue", then)
     environment.job(fresh=True)
-    with pytest.raises(LabError, match="has stopped: its job does not run"):
+    with pytest.raises(LabError, match="has stopped: its job is not running"):
         list(environment.stream("r-1", {}, follow=True))
     status = read_status(volume.status("r-1", "worker-0"), "worker-0")
     assert (status.state, status.reason) == (State.LOST, reason)

@@ -305,7 +305,9 @@ def test_a_module_of_ones_own_with_the_name_of_a_framework_is_none() -> None:
 @pytest.mark.usefixtures("project")
 def test_a_job_without_a_rank_is_refused_with_a_config_that_fits() -> None:
     jobs = "ps: {on: [tf1]}, worker: {on: [tf2]}"
-    with pytest.raises(InputError, match=r"PyTorch gives no rank to the job 'ps' of cluster.yaml"):
+    with pytest.raises(
+        InputError, match=r"PyTorch does not give a rank to the job 'ps' of cluster.yaml"
+    ):
         prepared("import torch\n", jobs=jobs)
 
 

@@ -86,7 +86,7 @@ def test_shipped_files_are_compared_with_their_checksums(
     labels.write_bytes(content)
     with pytest.raises(DataError) as error:
         load_mnist()
-    message = f"{labels}: is damaged: its SHA-256 differs from the shipped one; install lab again"
+    message = f"{labels}: is damaged: its SHA-256 differs from the shipped one; reinstall lab"
     assert str(error.value) == message
     (tmp_path / CHECKSUMS).unlink()
     with pytest.raises(DataError, match="cannot be read"):

@@ -72,7 +72,7 @@ def test_an_expression_that_cannot_work_is_an_error(
 @pytest.mark.parametrize(
     ("regex", "message"),
     [
-        (r"it (?P<step>\d+)", "takes too long for a line; its lines are not read from now on"),
+        (r"it (?P<step>\d+)", "takes too long for a line; its lines are no longer read"),
         (r"(?P<step>\d+", "cannot be used: missing )"),  # for the client's version of Python
     ],
 )

@@ -86,7 +86,7 @@ def test_failed_run_exits_1_with_the_tasks_last_lines(host: Host) -> None:
             {"runtime": "tensorflow-2.15"},
             "has tensorflow-2.15, but tensorflow is needed; run `lab down mnist`",
         ),
-        ({"sources_sha256": "0" * 64}, "has another version of lab's code than this lab; run `lab"),
+        ({"sources_sha256": "0" * 64}, "has a different version of lab's code; run `lab"),
     ],
 )
 def test_an_environment_that_does_not_fit_is_refused(
@@ -101,7 +101,7 @@ def test_an_environment_that_does_not_fit_is_refused(
 def test_up_finds_the_environment_that_is_up(host: Host) -> None:
     (host.folder / "link").symlink_to(host.folder)
     host.environment.folder = str(host.folder / "link")
-    assert "is up already" in host.lab("up --gpus none")[1]
+    assert "is already up" in host.lab("up --gpus none")[1]
     assert host.environment.blocked_before == [[]]
 
 
@@ -253,7 +253,7 @@ def followed(host: Host, *, ends: bool = True) -> Iterator[None]:
 def test_down_ends_a_run_that_is_followed_and_waits_for_its_follower(host: Host) -> None:
     with followed(host):
         _, err = host.lab("down --yes")
-    assert "run r1 is cancelled; the process that follows it collects it\n" in err
+    assert "run r1 is cancelled; the process that follows it will collect it\n" in err
     assert host.environment.is_down
     assert RunDir(Path("runs/r1")).read().state is State.CANCELLED
     assert RunDir(Path("runs/r1")).complete()
@@ -270,7 +270,7 @@ def test_a_follower_that_has_stopped_holds_up_its_own_environment_only(
     with followed(host, ends=False):
         assert host.error("attach r1", 1).startswith("another process collects run r1; wait until")
         assert host.error("down --all --yes", 1) == (
-            "another process follows run r1 and does not end; end that process; or cancel the"
+            "another process is following run r1 and does not end; end that process; or cancel the"
             " run and discard its files with `lab cancel r1` and `lab down mnist --discard`"
         )
     assert (host.environment.is_down, other.is_down) == (False, True)
@@ -325,7 +325,9 @@ def test_a_run_that_nobody_followed_is_collected_once_and_then_shown_again(host:
     assert records.read_bytes() == before
     host.backend.environment = None
     assert host.lab("attach r1")[0] == out
-    assert "is on no run volume: nothing can be collected" in host.error("attach r1 --all-sizes")
+    assert "is not on any run volume, so nothing can be collected" in host.error(
+        "attach r1 --all-sizes"
+    )
 
 
 def test_attach_removes_no_environment_that_starts_meanwhile(

@@ -147,15 +147,15 @@ def test_an_unresponsive_gpu_has_lines_without_values(path: Path, notices: list[
     assert (view.uses, notices) == ([{"worker-0": 0.5}, {}], [])
 
 
-GONE_DISK = "no GPU telemetry from here on: gpu.jsonl: "
+GONE_DISK = "GPU telemetry stopped: gpu.jsonl: "
 
 
 @pytest.mark.parametrize(
     ("moments", "prepare", "notice", "kept"),
     [
         ([[], [], []], None, "no GPU telemetry: this host has none of the run's GPUs", 0),
-        ([fault("no driver")], None, "no GPU telemetry from here on: no driver", 0),
-        ([both(0.5, 0.5), fault("it failed")], None, "no GPU telemetry from here on: it failed", 3),
+        ([fault("no driver")], None, "GPU telemetry stopped: no driver", 0),
+        ([both(0.5, 0.5), fault("it failed")], None, "GPU telemetry stopped: it failed", 3),
         # It is not followed.
         ([both(0.5, 0.5)], lambda path: path.symlink_to("elsewhere"), GONE_DISK, 0),
     ],

@@ -61,7 +61,7 @@ def test_an_unreachable_step_is_refused_and_the_last_one_accepted(
     output = cli(*RUN, *arguments, code=2 if made else 0).err
     if made:
         assert f"the others make only {made} steps, not " in output
-        assert "; give a smaller step, or train longer" in output
+        assert "; use a smaller step, or train longer" in output
         assert not environment.runs()
         assert not Path("runs").exists()
     else:
@@ -153,7 +153,7 @@ def test_the_flag_overrides_the_config(environment: FakeEnvironment, cli: Cli) -
         ("async --on-failure never", "fail, restart, restart:N (N from 1 to 999), or continue"),
         ("async --start worker-1", "TASK: MOMENT; …, such as worker-1: 10s"),
         ("async --resume last", "no run in runs"),
-        ("sync --start 'worker-1: after 9 steps'", "makes no step without worker-1"),
+        ("sync --start 'worker-1: after 9 steps'", "cannot make a step without worker-1"),
         ("sync --on-failure continue", "experiment 'sync' needs all of its workers; use --on-fail"),
     ],
 )
@@ -281,14 +281,14 @@ def test_sync_ends_at_its_planned_step(environment: FakeEnvironment, cli: Cli) -
     ("case", "message"),
     [
         ("another experiment", "run {} is a run of 'async', not of 'sync'"),
-        ("own program", "run {} is of a program of your own: it cannot be resumed"),
-        ("own data", "was trained on your own data, /data; give the same data"),
-        ("partial", "is failed and not completely collected; not collected: `lab attach {}"),
+        ("own program", "run {} trained your own program: it cannot be resumed"),
+        ("own data", "was trained on your own data, /data; pass the same data"),
+        ("partial", "is failed and not fully collected; not collected: `lab attach {}"),
         (
             "training",
-            "is training and not completely collected; no client follows it: `lab attach {}",
+            "is training and not fully collected; no client follows it: `lab attach {}",
         ),
-        ("followed", "is training and not completely collected; end it with `lab cancel"),
+        ("followed", "is training and not fully collected; end it with `lab cancel"),
         ("no checkpoint", "left no checkpoint in"),
     ],
 )

@@ -294,7 +294,7 @@ def test_the_lines_of_a_run_have_a_task_prefix(run: RunDir, cli: Cli) -> None:
 def test_a_run_without_a_line_and_one_under_way(run: RunDir, cli: Cli) -> None:
     out, err = cli(*of(run))
     assert out == ""
-    assert "printed a line" in err
+    assert "printed nothing" in err
     update(run, state=State.TRAINING)
     run.log("worker-0").write_bytes(b"one\n")
     out, err = cli(*of(run))

@@ -99,7 +99,7 @@ def test_a_run_with_a_fault_is_marked_and_one_without_a_worker_is_named(
     out, err = cli("runs", "--runs-dir", str(tmp_path))
     assert [line.split()[3] for line in out.splitlines()[2:]] == ["succeeded", "succeeded*"]
     assert f"run {degraded.run_id} succeeded: without worker-1" in err
-    assert "* with an injected fault: " in err
+    assert "* with an injected fault; " in err
     assert whole.run_id not in err
     found = json.loads(cli("runs", "--runs-dir", str(tmp_path), "--json").out)
     assert [row["faults"] for row in found] == [[], [*kill]]

@@ -184,7 +184,7 @@ def test_late_tasks_are_killed_and_endless_ones_abandoned(
     with pytest.raises(KeyboardInterrupt):
         go(run, environment)
     assert environment.asked == ["cancel: interrupted", "kill: interrupted"]
-    assert ("the run was not completely collected" in environment.said) is endless
+    assert ("the run was not fully collected" in environment.said) is endless
     assert stands(run) == (State.CANCELLED, "interrupted")
     assert run.complete() is not endless
     assert endless or run.records("worker-0").read_text().count("local_step") == 1
@@ -208,7 +208,7 @@ def test_an_interrupt_before_the_submission_is_no_failure(
     with pytest.raises(KeyboardInterrupt):
         go(run, environment, detach=detach)
     assert not run.path.exists()
-    assert f"run {run.run_id} did not start; its directory is removed" in environment.said
+    assert f"run {run.run_id} did not start; its directory was removed" in environment.said
     assert environment.is_down is (goes_down == "well")
     leftovers = {"not": "it did not end; look at it", "late": "is not removed after 0.1 s"}
     last = environment.said[-1]

@@ -98,7 +98,7 @@ def test_a_silent_run_without_a_step_is_only_warned_of(tmp_path: Path, notices: 
     ("source", "framework", "said"),
     [
         ("mp.spawn(work, nprocs=2)", "torch", "it starts its ranks itself: run it on one task"),
-        ("os.environ['TF_CONFIG'] = '{}'", "tensorflow", "it sets a TF_CONFIG of its own"),
+        ("os.environ['TF_CONFIG'] = '{}'", "tensorflow", "it sets its own TF_CONFIG"),
         (
             "add_argument('--rank'); add_argument('--world_size')\ninit_process_group('gloo')",
             "torch",

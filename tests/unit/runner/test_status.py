@@ -193,7 +193,7 @@ def test_only_the_runs_backend_is_queried_once(run: RunDir) -> None:
 
 def test_a_backend_that_cannot_be_used_had_no_run_of_an_unknown_one(run: RunDir) -> None:
     run.create(NEW)
-    ask = volumes(Deaf("compose", fault="there is no docker command"), FakeBackend("local"))
+    ask = volumes(Deaf("compose", fault="the command `docker` is missing"), FakeBackend("local"))
     assert status_of(run, ask).reason == NEVER_BEGAN
 
 

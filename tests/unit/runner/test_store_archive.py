@@ -158,7 +158,7 @@ def changed(**changes: object) -> Damage:
             lambda found: found.update({f"{RUN}/program/{x}": b"" for x in ("a", "a/b")}),
             "is a file and a directory",
         ),
-        (changed(run_id=OTHER), "run.json is of another run"),
+        (changed(run_id=OTHER), "run.json belongs to another run"),
         (changed(state="training"), "has not ended"),
         (changed(odd=1), "unknown key"),
         (changed(format=99), "its format is 99; this lab reads 2"),
@@ -296,11 +296,11 @@ def test_copies_of_a_run_are_left_out(here: Path, cli: Cli) -> None:
     shutil.copytree(here / "runs", here / "one")
     arguments = [f"./one/{RUN}", "./runs", f"{RUN}.lab.tar.gz", "last"]
     notices = cli("report", *arguments, "--output", "all.html").err.splitlines()
-    copied = f"a copy of run {RUN} in one"
+    copied = f"is a copy of run {RUN} in one"
     assert [line for line in notices if line.startswith("left out: ")] == [
-        f"left out: run {RUN} in runs: {copied}",
-        f"left out: run renamed in runs: {copied}",
-        f"left out: run {RUN} in {RUN}.lab.tar.gz: {copied}",
+        f"left out: run {RUN} in runs {copied}",
+        f"left out: run renamed in runs {copied}",
+        f"left out: run {RUN} in {RUN}.lab.tar.gz {copied}",
     ]
     page = (here / "all.html").read_text()
     assert "async: 2 runs" in page
@@ -350,7 +350,7 @@ def test_a_run_under_way_elsewhere(groups: Path, cli: Cli) -> None:
     [
         (("one", "two", "two", "--label", "x", "--label", "y"), "2 labels for 3 arguments"),
         (("one", "--label", "x" * 61), "is too long"),
-        (("./nothing",), "there is no run, directory or archive ./nothing"),
+        (("./nothing",), "no run, directory or archive ./nothing"),
         (("nothing",), "no run 'nothing' in runs"),
     ],
 )
@@ -398,7 +398,7 @@ def test_an_export_that_cannot_be_written(
         in cli("export", RUN, "--output", "/dev/null", "--force", code=2).err
     )
     shutil.copytree(here / "runs" / RUN, here / "runs" / OTHER)
-    assert f"run.json is of another run, '{RUN}'" in cli("export", OTHER, code=1).err
+    assert f"run.json belongs to another run, '{RUN}'" in cli("export", OTHER, code=1).err
     monkeypatch.setattr("lab.verbs.export.pack", raising(os_error(errno.ENOSPC)))
     assert (
         f"cannot be written to {RUN}.lab.tar.gz: No space left on device"
@@ -419,7 +419,7 @@ def test_an_import_that_cannot_be_read_or_written(here: Path, cli: Cli) -> None:
 
 def test_directories_that_cannot_be_read(here: Path, cli: Cli) -> None:
     (here / "empty").mkdir()
-    assert "./empty has no run" in cli("report", "./empty", code=2).err
+    assert "./empty has no runs" in cli("report", "./empty", code=2).err
     (here / "file").touch()
     assert (
         "./file is a file; import an archive"

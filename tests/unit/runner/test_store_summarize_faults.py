@@ -86,11 +86,14 @@ def test_a_fault_that_met_no_step_is_a_warning_and_passes_no_stage() -> None:
     assert summary.ineffective_faults == ["x"]
     table = " ".join(shown(summary).split())
     assert "fault kill ps-0: steps met: 1,200 of worker-0" in table
-    assert "fault x: it met no step; let it begin later" in table
+    assert "fault x: no step ran during it; start it later" in table
 
     stage = next(each for each in load_lesson("all-reduce").stages if each.name == "killed")
     run = runs_of("all-reduce", stage)["run"]
-    for fault, hint in ((some, ""), (none, f"{run.info.run_id}: x: it met no step; let it begin")):
+    for fault, hint in (
+        (some, ""),
+        (none, f"{run.info.run_id}: x: no step ran during it; start it"),
+    ):
         assert run.summary is not None
         hit = MeasuredRun(run.info, lambda fault=fault: replace(run.summary, faults=[fault]))
         result = check_stage(stage, {"multiworker": [hit]}, {})

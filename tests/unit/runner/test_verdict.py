@@ -48,7 +48,7 @@ def run(tmp_path: Path) -> RunDir:
 
 def judged(run: RunDir) -> None:
     log = re.escape(str(run.log("worker-0")))
-    with pytest.raises(LabError, match=rf"^run r failed \({REASON}\); the whole log is {log}$"):
+    with pytest.raises(LabError, match=rf"^run r failed \({REASON}\); see the whole log in {log}$"):
         check_succeeded(run, summarize(run))
 
 
@@ -140,7 +140,9 @@ def test_tasks_with_the_same_reason_are_reported_once(tmp_path: Path, notices: l
     update(made, state=state, reason=reason)
     with pytest.raises(LabError) as raised:
         check_succeeded(made, summarize(made))
-    assert str(raised.value) == f"run r failed ({reason}); the whole log is {made.log('worker-2')}"
+    assert (
+        str(raised.value) == f"run r failed ({reason}); see the whole log in {made.log('worker-2')}"
+    )
     assert notices == [
         "worker-0 failed: exit code 3",
         "worker-0  | last of worker-0",
@@ -158,7 +160,9 @@ OFFLINE = "a.py:1: gaierror: No address; tasks have no Internet"
         (
             [TaskStatus("worker-0", State.FAILED, reason=CLEANUP, cause=Cause.PEER_LOST),
              TaskStatus("worker-1", State.FAILED, reason=TRAINING, cause=Cause.EXIT_CODE)],
-            OnFailure.FAIL, f"run r failed (worker-1 failed: {TRAINING}); the whole log is LOG", [],
+            OnFailure.FAIL,
+            f"run r failed (worker-1 failed: {TRAINING}); see the whole log in LOG",
+            [],
         ),
         (
             [TaskStatus("worker-0", State.FAILED, reason=OFFLINE, cause=Cause.EXIT_CODE,

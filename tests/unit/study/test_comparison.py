@@ -179,7 +179,7 @@ def test_it_fits_a_terminal_of_80_columns_however_many_runs_there_are(
         "246,912", "493,824", "+246,912", "2.000", "740,736", "+493,824", "3.000",
     ]  # fmt: skip
     more = compare(A, B, C, D)
-    assert "not shown at this width: B / A, C / A" in more
+    assert "hidden at this width: B / A, C / A" in more
     for shown in (text, more):
         assert max(map(len, shown.splitlines())) <= 80
         assert "…" not in shown

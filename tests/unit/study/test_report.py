@@ -321,7 +321,7 @@ def test_a_page_that_cannot_be_written_is_an_error(
     assert report("last") == 1
     assert capsys.readouterr().err.splitlines()[-1] == (
         f"error: the report cannot be written to runs/{FIRST}/report.html: No space left on device;"
-        " free disk space, or give a file in another directory with --output"
+        " free disk space, or choose a file in another directory with --output"
     )
 
 

@@ -282,7 +282,7 @@ def test_a_copy_changes_no_verdict_and_is_named(capsys: pytest.CaptureFixture[st
     of = {claim["claim"]: (claim["verdict"], claim["why"]) for claim in found["claims"]}
     assert of["steadier"] == ("INCONCLUSIVE", "3 of 8 runs")
     assert of["in-step"] == ("UNCLEAR", "3 of 8 runs")
-    output = f"left out: run {ids[0]} in elsewhere: a copy of run {ids[0]} in the run store"
+    output = f"left out: run {ids[0]} in elsewhere is a copy of run {ids[0]} in the run store"
     assert output in "\n".join(left_out(err))
 
 

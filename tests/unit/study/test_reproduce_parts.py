@@ -140,7 +140,7 @@ FIRST, OTHER = run_of(BOOK, "whole", 1), run_of(BOOK, "whole", 2)
 QUICK = run_of(BOOK, "whole", 2, quick=True)
 SLOW = "fault: slow:0.3,15s worker-0"
 INJECTED = [{"kind": "event", "message": SLOW, "time_unix": 1.0}, *OTHER.workers[0]]
-MISFIT = "no claim wants a run with its faults and late tasks"
+MISFIT = "no claim needs a run with its faults and late tasks"
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ MISFIT = "no claim wants a run with its faults and late tasks"
         (OTHER.but(start={"worker-2": "after 9 steps"}), MISFIT),
         (OTHER.but(faults=("no fault",)), MISFIT),
         (OTHER.but(start={"worker-2": "\x1b[2J"}), MISFIT),
-        (OTHER.but(cluster={"ps": ["a:2222"]}), "no claim wants a run of 0 workers"),
+        (OTHER.but(cluster={"ps": ["a:2222"]}), "no claim needs a run with 0 workers"),
         # A quick run on fixed cores is none of the source.
         (run_of(BOOK, "whole", 2, quick=True, one_core=True), "its one_core is True, not False"),
         (OTHER.but(experiment="linear"), "no claim is about a run of linear"),

@@ -138,7 +138,9 @@ def test_nothing_is_written_through_a_link(run: RunDir, tmp_path: Path, link: st
     elsewhere = (run.path / link).rename(tmp_path / "elsewhere")
     (run.path / link).symlink_to(elsewhere)
     before = {path: path.stat().st_mtime_ns for path in elsewhere.rglob("*")}
-    with pytest.raises(LabError, match=rf"{link} is a link, and `lab` does not write to it; remov"):
+    with pytest.raises(
+        LabError, match=rf"{link} is a link, and `lab` does not follow links; remov"
+    ):
         written(run)
     assert {path: path.stat().st_mtime_ns for path in elsewhere.rglob("*")} == before
 

@@ -350,14 +350,16 @@ NO_INDEX = f"{PARSER}{ADD}('--job_name', default='worker')\n{PARSE}"
 def test_a_program_that_cannot_know_its_place_has_a_warning(tmp_path: Path) -> None:
     both = (
         "warning: main.py declares no flag that lab knows for its job or index, and does not read"
-        " TF_CONFIG: its tasks start alike; write {job} and {index} after --, as in --name={job}"
+        " TF_CONFIG: its tasks would all start identically; write {job} and {index} after --, as"
+        " in --name={job}"
     )
     assert warning(tmp_path, UNKNOWN) == both
     absl = f"{ABSL}flags.DEFINE_string('kind', '', '')\nflags.FLAGS(sys.argv)"
     assert warning(tmp_path, absl) == both
     assert warning(tmp_path, NO_INDEX) == (
         "warning: main.py declares no flag that lab knows for its index, and does not read"
-        " TF_CONFIG: its tasks start alike; write {index} after --, as in --name={index}"
+        " TF_CONFIG: its tasks would all start identically; write {index} after --, as in"
+        " --name={index}"
     )
 
 

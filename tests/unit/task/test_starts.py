@@ -333,8 +333,11 @@ def test_a_gang_names_the_first_that_was_started_again(
         ("worker-0: 5s; ps-0: 1s; worker-2: after 20,900 steps;", ""),
         ("worker-9: 10s", r'no task worker-9; did you mean "worker-\d"\?'),
         ("x: 10s", "no task x; known: ps-0, worker-0"),
-        ("worker-0: after 5 steps", "the others make no step without worker-0; give it a time"),
-        ("ps-0: after 5 steps", "the others make no step without ps-0; give it a time"),
+        (
+            "worker-0: after 5 steps",
+            "the others cannot make a step without worker-0; give it a time",
+        ),
+        ("ps-0: after 5 steps", "the others cannot make a step without ps-0; give it a time"),
     ],
 )
 def test_a_schedule_must_fit_the_cluster(text: str, refused: str) -> None:
@@ -358,7 +361,7 @@ def test_a_schedule_must_fit_the_cluster(text: str, refused: str) -> None:
         ),
         ({"worker-1": "10s", "worker-2": "after 200 steps"}, 0, ""),
         ({"worker-2": "after 5,000 steps"}, 5_000, ""),
-        ({"worker-2": "after 5,001 steps"}, 5_000, "only 5,000 steps, not 5,001; give a smaller"),
+        ({"worker-2": "after 5,001 steps"}, 5_000, "only 5,000 steps, not 5,001; use a smaller"),
     ],
 )
 def test_the_others_reach_the_step_of_a_worker(

@@ -406,7 +406,7 @@ def test_seats_queue_and_the_time_left(asked: Mock) -> None:
     assert (bob.stuck, bob.state) == (True, "stuck for 95 s")
     assert (cy.state, cy.run, cy.passed) == ("no answer", "", "")
     assert dan.state == "stopped"
-    assert board.queue == ["dan: running for 70 s, 1 GPU", "cy: waiting, place 1"]
+    assert board.queue == ["dan: running for 70 s, 1 GPU", "cy: waiting, position 1"]
 
 
 def test_a_new_end_is_shown_although_the_seats_are_not_asked_again(asked: Mock) -> None:

@@ -274,7 +274,7 @@ def test_the_page_is_written_and_not_printed(place: Path, call: Call) -> None:
     done = call("handouts --output my.html")
     reach, line = done.stderr.splitlines()
     assert reach == folder.stored().plan.reach != ""
-    assert line == "print my.html, and then delete it: it has the password of every seat"
+    assert line == "print my.html, then delete it: it contains the password of every seat"
     text = (place / "my.html").read_text()
     for token in folder.tokens().seats.values():
         assert token in text

@@ -309,7 +309,7 @@ def test_a_class_goes_on_where_it_ended_also_after_a_failure(
     assert seats.log[:3] == ["stop", "create_storage", "start_proxy"]
     assert not FOLDER.resetting("bob").exists()
     assert (notices[0], notices[-1]) == (
-        "class w: continuing where it ended",
+        "class w: continuing where it stopped",
         "bob: ready (2 of 2)",
     )
     assert (FOLDER.tokens(), FOLDER.stored()) == (tokens, stored(PLAN))
@@ -343,7 +343,7 @@ def test_a_proxy_that_has_ended_is_started_alone(seats: Seats, notices: list[str
     boot(seats)
     # No seat is stopped.
     assert seats.log == ["start_proxy", "wait_for_proxy", "restore_routes"]
-    assert notices[-1] == "class w: starting its proxy, which has ended"
+    assert notices[-1] == "class w: starting its proxy, which had stopped"
     seats.fails = ["start_proxy"]
     with pytest.raises(LabError, match="no space"):
         boot(seats)
@@ -365,8 +365,8 @@ def test_what_no_action_changes(seats: Seats, tmp_path: Path) -> None:
     refused(InputError, "no class 'w' is up; start it with `lab class up`", *others)
     boot(seats)
     with locked(FOLDER.lock, "x"):
-        refused(Busy, "another command uses the class 'w' now", again, *others)
-    refused(InputError, "the class 'w' is up already", again)
+        refused(Busy, "another command is using the class 'w'", again, *others)
+    refused(InputError, "the class 'w' is already up", again)
     refused(InputError, "no seat 'eve' in the class 'w'", lambda: reset(FOLDER, "eve"))
     assert seats.log[-1] == "start bob"
     assert not (tmp_path / "w.zip").exists()
@@ -428,7 +428,7 @@ def test_nothing_is_removed_if_the_work_cannot_be_collected(
     assert not (tmp_path / "w.zip").exists()
     assert "remove" not in seats.log
     assert notices[-1] == (
-        "class w: its seats are stopped, and nothing is removed; continue with `lab class up`, "
+        "class w: its seats are stopped, but nothing was removed; continue with `lab class up`, "
         "or try `lab class down` again"
     )
     seats.fails = ()

@@ -89,9 +89,11 @@ TLS = {"certificate": "c.pem", "key": "k.pem"}
 CPUS = a_host(NO_GPUS)
 UNKNOWN = a_host(Inventory("index", box(8).gpus, None, None), disk_free_bytes=None)
 USED = "warning: GPU 0 \\(GPU-0.*, {}\\) is in use: python \\(pid 4711, 3 GiB\\)$"
-ONE_ADDRESS = "all seats have one address: .*as each student.*give each seat a name with `domain:`$"
-ONLY_HERE = "only browsers on this host reach http://w.localhost:8000; for others set `address`"
-NO_LIMIT = "no limit of {}: one seat can take all that the host has$"
+ONE_ADDRESS = "all seats share one address: .*as any student.*give each seat a name with `domain:`$"
+ONLY_HERE = (
+    "only browsers on this host reach http://w.localhost:8000; to let others in, set `address`"
+)
+NO_LIMIT = "no limit on {}: one seat can use up the whole host$"
 TURNS = "{} take turns on {}: `lab run --backend class`, 10 min at most$"
 
 
@@ -155,8 +157,8 @@ SMALLER = "name a smaller config, such as clusters/book.yaml"
             box(1, cpus=4, memory_bytes=16 * GIB), 2,
             [
                 "seat.gpus: 30 seats with 1 GPU each need 30 GPUs, this host has 1; let ",
-                f"cluster: cluster.yaml needs 2 GPUs, and a seat has 1; {SMALLER}$",
-                "seat.cpus: a seat needs 5 CPUs, this host has 4; lower `cpus`$",
+                f"cluster: cluster.yaml needs 2 GPUs, but a seat has 1; {SMALLER}$",
+                "seat.cpus: a seat needs 5 CPUs, but this host has 4; lower `cpus`$",
                 "seat.memory: 30 seats with 4 GiB each need 120 GiB, this host has 16 GiB of mem",
                 "seat.disk: 30 seats .* need 150 GiB, this host has 100 GiB of free disk space",
             ],
@@ -165,7 +167,7 @@ SMALLER = "name a smaller config, such as clusters/book.yaml"
             a_class(30, QUEUE, memory="4GiB", network="10.89.0.0/23"),
             box(2, memory_bytes=GIB), 3,
             [
-                f"cluster: cluster.yaml needs 3 GPUs, and the queue has 2; {SMALLER}$",
+                f"cluster: cluster.yaml needs 3 GPUs, but the queue has 2; {SMALLER}$",
                 "seat.memory: 30 seats and 2 runs of the queue with 4 GiB each need 128 GiB, this",
                 "network: 30 seats and 2 runs of the queue need 33 networks of /28 with that of the"
                 " proxy, and 10.89.0.0/23 has 32; use a range of /22$",
@@ -202,7 +204,7 @@ def test_the_address_for_browsers(address: str, domain: str | None, tls: bool, u
     assert found.url == url
     assert ("only browsers on this host" in found.reach) is ("localhost" in url)
     one = not domain and tls
-    assert ["all seats have one address" in " ".join(found.notices), not found.domain] == [one] * 2
+    assert ["all seats share one address" in " ".join(found.notices), not found.domain] == [one] * 2
 
 
 def test_networks_of_the_host_are_not_taken() -> None:

@@ -142,7 +142,9 @@ def test_a_repeated_order_changes_nothing_and_another_one_waits(queue: QueueUnde
     queue.wait("ada", State.UP)
     again = client.request(Status, "PUT", body=order(queue, config="x"))
     assert (again.id, again.state) == (first.id, State.UP)
-    with pytest.raises(InputError, match="this seat has the environment 'mnist' in the queue"):
+    with pytest.raises(
+        InputError, match="this seat already has the environment 'mnist' in the queue"
+    ):
         client.request(Status, "PUT", body=order(queue, id="1" * 16))
     with pytest.raises(LabError, match="the queue has another environment of this seat"):
         client.request(bool, "DELETE", f"?id={'1' * 16}")  # of an earlier environment
@@ -385,7 +387,7 @@ def test_the_teacher_ends_the_environment_of_a_seat_and_closes_the_seat_for_a_ti
     with pytest.raises(LabError, match="the queue ended the environment"):
         future.result(60)
     one.down()
-    with pytest.raises(InputError, match="the teacher ends the runs of this seat now"):
+    with pytest.raises(InputError, match="the teacher is ending the runs of this seat"):
         queue.up("ada", 1)
     queue.turns._seats["ada"].closed_s = 0.0  # a minute later
     queue.up("ada", 1)
@@ -407,7 +409,7 @@ def test_an_order_is_refused_if_its_seat_is_closed_while_it_is_checked(
     assert begun.wait(60)
     assert not queue.client("teacher").request(bool, "DELETE", "?seat=ada")
     go_on.set()
-    with pytest.raises(InputError, match="the teacher ends the runs of this seat now"):
+    with pytest.raises(InputError, match="the teacher is ending the runs of this seat"):
         answer.result(60)
     assert queue.state("ada") is None
 

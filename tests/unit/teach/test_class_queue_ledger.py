@@ -62,7 +62,7 @@ def test_environments_without_gpus_wait_in_a_line_of_their_own(ledger_of: Make) 
 
 
 def test_what_the_queue_never_has_is_refused(ledger_of: Make) -> None:
-    with pytest.raises(InputError, match="needs 5 GPUs, and the queue has 4"):
+    with pytest.raises(InputError, match="needs 5 GPUs, but the queue has 4"):
         ledger_of().add(entry("eve", 5))
     only_gpus = granting(GPUS, "abcd", SLICE_S)
     with pytest.raises(InputError, match=r"only for GPUs; run it in this .* `cpu_runs` in class"):
@@ -70,7 +70,7 @@ def test_what_the_queue_never_has_is_refused(ledger_of: Make) -> None:
     ledger = ledger_of(ONLY_CPUS)
     ledger.remove("ada")
     with pytest.raises(
-        InputError, match=r"needs 1 GPU, and the queue has none; .*`--backend local`"
+        InputError, match=r"needs 1 GPU, but the queue has none; .*`--backend local`"
     ):
         ledger.add(entry("eve", 1))
     ledger.add(entry("eve", 0))

@@ -419,7 +419,7 @@ def test_a_prediction_comes_before_the_run_and_stands_beside_the_answer(
     (reply, *_) = check_stage(stage_of("async", "train"), {"async": [measured()]}, answers).replies
     assert (reply.given, reply.predicted) == ("8250", "100")
     cli(*lines, "--answer", "updates=1", code=1)
-    assert "updates is answered already" in cli(*lines, "--predict", "updates=2", code=2).err
+    assert "updates has already been answered" in cli(*lines, "--predict", "updates=2", code=2).err
 
 
 def stage_of_code(answers: Mapping[str, Answer] | None) -> StageResult:
@@ -446,7 +446,7 @@ def test_the_lessons_are_listed_in_the_order_of_learning(cli: Cli) -> None:
 
 def test_the_dots_of_a_page_are_no_answer(tmp_path: Path, cli: Cli) -> None:
     line = ["check", "hour", "--answer", "updates=…", "--runs-dir", str(tmp_path)]
-    assert "write it in place of `…`" in cli(*line, code=2).err
+    assert "replace the `…` with your answer" in cli(*line, code=2).err
     assert not (tmp_path / FILE).exists()
 
 
@@ -520,7 +520,7 @@ def test_a_clone_has_the_shipped_files_itself(
     assert restore_files(project) is None
     assert (project / PROGRAM).read_text() == "changed"
     assert notices == [
-        "a clone of lab is not restored; undo changes by `git restore scripts clusters`"
+        "a clone of lab is not restored; undo changes with `git restore scripts clusters`"
     ]
 
 

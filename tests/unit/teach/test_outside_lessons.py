@@ -116,11 +116,15 @@ def test_the_lessons_of_lab_come_first_then_the_projects_then_those_of_packages(
         (
             "- measure: state\n        is",
             "- is",
-            ": there is no measure ''; name one, a ",
+            ": there is no measure ''; name a ",
         ),
-        (", take: sum}", "}", ": present is of a task: add `task`, or `job` and `take`"),
+        (", take: sum}", "}", ": present belongs to a task: add `task`, or `job` and `take`"),
         ("take: sum}", "take: all}", ":18:49: stages[0].questions[0].answer.take: "),
-        ("is: succeeded", "matches: (", ":9:9: stages[0].holds[0]: `matches` is no regular expr"),
+        (
+            "is: succeeded",
+            "matches: (",
+            ":9:9: stages[0].holds[0]: `matches` is not a regular expr",
+        ),
         ("command: lab run", "command: rm", ":6:5: stages[0].command: expected `str` matching"),
         ("--points 100\n", "'--points\n", ":4:5: stages[0]: no closing quotation"),
         ("name: many", "name: few", ":24:11: stages[1].name: there is another stage few"),
@@ -147,9 +151,9 @@ def test_a_mistake_in_a_file_is_named_with_its_place(
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("async", "lab has a lesson async; rename the file"),
-        ("My lesson", "not a lesson's name; name it like three-workers.yaml"),
-        ("\x1b[31m", "not a lesson's name"),
+        ("async", "lab already has a lesson async; rename the file"),
+        ("My lesson", "not a valid lesson name; name it like three-workers.yaml"),
+        ("\x1b[31m", "not a valid lesson name"),
     ],
 )
 def test_a_name_that_no_lesson_may_have(project: Path, name: str, message: str) -> None:
@@ -180,12 +184,12 @@ def test_a_package_has_its_lessons_and_experiments_and_a_broken_one_only_warns(
     warned = [line.partition(" cannot be used: ") for line in caplog.messages]
     whys = {line: why for line, _, why in warned if "'rival'" not in line}
     assert whys.pop("plug-in 'e' of empty 1.2").startswith("it has none; ")
-    assert "hour.yaml: lab has a lesson hour" in whys.pop("plug-in 't' of taken 1.2")
+    assert "hour.yaml: lab already has a lesson hour" in whys.pop("plug-in 't' of taken 1.2")
     assert "torn.yaml:1:1: stages: expected" in whys.pop("plug-in 'x' of torn 1.2")
     assert whys == {}
     whys = [why.split(";")[0] for line, _, why in warned if line == "plug-in 'rival' of rival 1.2"]
     assert whys == [
-        f"its {kind} points is one of good 1.2, too" for kind in ("experiment", "lesson")
+        f"its {kind} points also belongs to good 1.2" for kind in ("experiment", "lesson")
     ]
     assert "no run of points has ended yet" in cli("check", "points").out
 
@@ -219,8 +223,8 @@ def test_the_gradebook_has_outside_lessons(project: Path, tmp_path: Path) -> Non
     ("said", "typed", "missing"),
     [
         ("2 of 2", ("tests of code",), ""),
-        ("1 of 2: =cmd()", (), "no right answer to: tests of code"),
-        ("gap: =cmd()", (), "no right answer to: tests of code"),
+        ("1 of 2: =cmd()", (), "no correct answer to: tests of code"),
+        ("gap: =cmd()", (), "no correct answer to: tests of code"),
     ],
 )
 def test_the_gradebook_has_what_the_tests_of_a_program_said(
@@ -262,14 +266,16 @@ def test_the_example_course_is_written_and_works(
     (tmp_path / "course").touch()
     for name in (min(COURSE_FILES), "lessons/points.yaml"):
         err = cli("init", "--course", "--gpus", "1", code=2).err
-        assert err.startswith(f"error: --course: {name} exists already, or cannot be made; run it")
+        assert err.startswith(
+            f"error: --course: {name} already exists, or cannot be created; run the"
+        )
         (tmp_path / "course").unlink(missing_ok=True)
     assert [*tmp_path.rglob("points.*")] == [tmp_path / "lessons/points.yaml"]
     (tmp_path / "lessons/points.yaml").unlink()
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     err = cli("init", "--course").err
     assert f"wrote {', '.join(COURSE_FILES)}, " in err
-    assert "kept what exists already: cluster.yaml" in err
+    assert "kept existing files: cluster.yaml" in err
     assert (tmp_path / "cluster.yaml").read_text() == CLUSTER
     assert_shows(PAGE, "Random points", cli("check", "points").out)
     assert "from       experiments.yaml" in cli("experiments", "points").out
@@ -281,7 +287,7 @@ def test_the_example_course_is_written_and_works(
 @pytest.mark.parametrize("line", ["--output -", f"--output {ROOT}/x.yaml", "--output /dev/stdout"])
 def test_no_course_is_written_where_no_project_can_be(tmp_path: Path, line: str) -> None:
     error = refused(called(tmp_path, "init", "--course", *shlex.split(line)))
-    assert "is not in a project of yours" in error
+    assert "is not in one of your projects" in error
     assert list(tmp_path.iterdir()) == []
 
 

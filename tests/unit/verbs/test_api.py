@@ -323,7 +323,7 @@ def test_figures_leave_no_state() -> None:
 
 def test_figures_of_several_runs() -> None:
     run = next(run for run in lab.runs(SAMPLES) if run.info.spec.experiment == "sync")
-    with pytest.raises(LabError, match=r"figure 'staleness' of run .* no record holds a staleness"):
+    with pytest.raises(LabError, match=r"figure 'staleness' of run .* no record has a staleness"):
         run.figure("staleness")
     assert len(lab.figure("loss", [run, run]).axes) == 3  # by updates, time and images
 

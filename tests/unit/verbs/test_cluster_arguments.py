@@ -106,8 +106,8 @@ def notice(folder: Path, source: str, *args: str) -> str:
 
 def test_addresses_of_other_hosts_have_a_notice(tmp_path: Path) -> None:
     assert notice(tmp_path, FIXED) == (
-        "main.py has addresses of other hosts in its source, such as 192.168.1.4:80: its tasks do"
-        " not find each other; replace them by NODE:PORT of the config"
+        "main.py has addresses of other hosts in its source, such as 192.168.1.4:80: its tasks"
+        " cannot find each other; replace them with NODE:PORT from the config"
     )
 
 

@@ -219,7 +219,7 @@ def training(*steps: int, run: RunInfo | None = None) -> LiveView:
 def test_the_header_shows_the_progress_of_the_run() -> None:
     view = live()
     new = drawn(view)
-    assert new[1].endswith("0 %, TensorFlow starts")
+    assert new[1].endswith("0 %, starting TensorFlow")
     first = {"epoch": 0, "local_step": 1, "global_step": 1, "examples": 100, "time_unix": 1.0}
     view.records("worker-0", [record("worker-0", 0, **first)])
     assert drawn(view)[1].endswith(" 0 %")

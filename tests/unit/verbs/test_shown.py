@@ -143,7 +143,7 @@ def test_so_has_that_of_a_run_under_way(call: str, place: Host) -> None:
 
 def test_the_lines_that_follow_are_printed_and_are_no_json(place: Host) -> None:
     assert place.lab("logs --follow --task ps-0")[0] == "ps-0  | \\x1b[31mred\n"
-    assert "--follow has no last line for --json" in place.error("logs --follow --json")
+    assert "--follow cannot be used with --json" in place.error("logs --follow --json")
 
 
 def test_what_restore_has_done(place: Host) -> None:

@@ -126,16 +126,16 @@ class Ledger:
         old = self.entries.get(entry.seat)
         if old is not None and old.is_live:
             raise InputError(
-                f"this seat has the environment {old.name!r} in the queue already ({old.state})",
-                f"wait for its end, or remove it with `lab down {old.name}`",
+                f"this seat already has the environment {old.name!r} in the queue ({old.state})",
+                f"wait until it ends, or remove it with `lab down {old.name}`",
             )
         if entry.needs > len(gpus):
             needs = counted(entry.needs, "GPU")
-            problem = f"{entry.name!r} needs {needs}, and the queue has {len(gpus) or 'none'}"
+            problem = f"{entry.name!r} needs {needs}, but the queue has {len(gpus) or 'none'}"
             raise InputError(problem, f"use a smaller config, or {_LOCAL}")
         if not entry.needs and len(self.plan.run_networks) == len(gpus):
             raise InputError(
-                f"{entry.name!r} uses no GPU, and the queue of this class is only for GPUs",
+                f"{entry.name!r} uses no GPU, but the queue of this class is only for GPUs",
                 f"{_LOCAL}; the teacher can allow such runs with `cpu_runs` in class.yaml",
             )
         self._write({**self._without(entry.seat), entry.seat: entry})

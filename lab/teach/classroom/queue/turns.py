@@ -97,7 +97,7 @@ class Turns:
             name = self.ledger.plan.name
             entry = await self._in_thread(admitted, order, name, seat, self.clock())
             if time.monotonic() < self._seats[seat].closed_s:  # it may have been closed meanwhile
-                raise InputError("the teacher ends the runs of this seat now", "try again later")
+                raise InputError("the teacher is ending the runs of this seat", "try again later")
             self.ledger.add(entry)
             self._seats[seat] = _Seat()
             self.advance()
