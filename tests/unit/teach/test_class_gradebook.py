@@ -252,7 +252,7 @@ def test_what_is_no_archive_is_refused(tmp_path: Path, archive: Archive) -> None
     damage(damaged, 6, 99)  # the version of zip: its directory cannot be read
     for path in (tmp_path / "x", damaged):
         with pytest.raises(
-            InputError, match=f"{path} is not an archive of a class, or it is damaged; give"
+            InputError, match=f"{path} is not an archive of a class, or it is damaged; name"
         ):
             read_gradebook(path)
     with pytest.raises(FileNotFoundError):
