@@ -154,9 +154,9 @@ def section(results: Mapping[str, Result]) -> str:
 
 
 def sentences(results: Collection[Result]) -> str:
-    """Return README's text, the counts of all sources: `Of the sources' 5 measured …`."""
+    """Return README's text, the counts of all sources: `Of the 5 measured numbers …`."""
     return " ".join(
-        f"Of the sources' {counted(len(of_kind(results, kind)), noun)},"
+        f"Of the {counted(len(of_kind(results, kind)), noun)} in the sources,"
         f" {counts(results, kind, verbs=True)}."
         for kind, noun in COUNTED.items()
     )
@@ -185,16 +185,16 @@ def page(results: Mapping[str, Result]) -> str:
         "# Results",
         "",
         section(results),
-        "This page has the verdict of `lab reproduce` on each claim of the sources. A block shows"
-        " the verdict and the claim, the value that the source prints, ours with the interval for"
-        " one more run, the reason, and the place in the source. Settings, checks, and numbers that"
-        " follow from a fitted parameter aren't counted. [Reproduce](../how-to/reproduce.md)"
-        " explains the rules.",
+        "This page lists the verdict of `lab reproduce` on each claim in the sources. A block shows"
+        " the verdict and the claim, the value that the source prints, our value with the interval"
+        " for one more run, the reason for the verdict, and the place in the source. Settings,"
+        " checks, and numbers that follow from a fitted parameter aren't counted."
+        " [Reproduce](../how-to/reproduce.md) explains the rules.",
         "",
-        "`make results` makes the runs, keeps them in `docs/results/runs/`, and writes this page."
-        " All runs are processes on two shared cores, without a GPU. The cores did other work at"
-        " the same time, which widens the intervals of speeds, such as the global steps for each"
-        " step of a worker. You can judge the kept runs yourself:",
+        "`make results` repeats the runs, keeps them in `docs/results/runs/`, and writes this page."
+        " All runs used processes on two shared cores, without a GPU. The cores did other work at"
+        " the same time, which widens the intervals for speeds, such as the number of global steps"
+        " per step of a worker. You can judge the kept runs yourself:",
         "",
         "```sh",
         "mkdir -p runs/kept && tar -xf docs/results/runs/book-sync.tar.xz -C runs/kept",
@@ -216,8 +216,8 @@ def chapter(name: str, result: Result) -> list[str]:
     lines = [
         f"## {name}",
         "",
-        f"The source is {result['source']}. {counted(len(runs), 'run')}{made}, by"
-        f" `lab reproduce {name} {' '.join(OPTIONS)}`. {result['summary']}.",
+        f"The source is {result['source']}. We collected {counted(len(runs), 'run')} with"
+        f" `lab reproduce {name} {' '.join(OPTIONS)}`{made}. {result['summary']}.",
         *(["", *notes] if notes else []),
         "",
     ]
