@@ -225,7 +225,7 @@ def test_the_decision_on_request_numbers_counts_the_kept_runs() -> None:
     whole = [row for row in ended if row["state"] == "succeeded"]
     reasons = [row["reason"] for row in ended if row["state"] == "failed"]
     refused = [sum(int(row["refused"]) for row in of) for of in (with_theirs, with_ours)]
-    assert f"the {len(kept)} whole trainings that we started" in text
+    assert f"the {len(kept)} whole runs that we started" in text
     assert len(interrupted) == 1
     assert "One was interrupted." in text
     assert len(ended) == len(with_theirs) + len(with_ours)
