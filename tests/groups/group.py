@@ -118,7 +118,7 @@ GROUPS: Final[Mapping[str, Group]] = {
         ),
         Group(
             "torch",
-            "programs of PyTorch, compared with the oracle, and a program of one's own",
+            "PyTorch programs, compared with the oracle, and a program of the user's own",
             tests=(
                 "tests/e2e/test_assignments.py",
                 "tests/e2e/test_frameworks.py",
@@ -132,7 +132,7 @@ GROUPS: Final[Mapping[str, Group]] = {
         ),
         Group(
             "jax",
-            "programs of JAX, compared with the oracle, and a program of one's own",
+            "JAX programs, compared with the oracle, and a program of the user's own",
             tests=(),
             shares=("tests/e2e/test_frameworks.py", "tests/e2e/test_ranks.py"),
             owns=("lab/protocol/frameworks/jax.py",),
@@ -143,7 +143,7 @@ GROUPS: Final[Mapping[str, Group]] = {
         ),
         Group(
             "browser",
-            "the board, the figures and the documents' site in Chromium",
+            "the board, the figures and the documentation site in Chromium",
             tests=(
                 "tests/e2e/test_animation.py",
                 "tests/e2e/test_board.py",
@@ -200,14 +200,14 @@ GROUPS: Final[Mapping[str, Group]] = {
         ),
         Group(
             "cdi",
-            "GPU pins on an engine that knows CDI, which a Debian of its own has",
+            "GPU pins on an engine with CDI, which runs in a Debian system of its own",
             tests=("tests/e2e/test_cdi.py",),
             files=(*IMAGE, "lab/backends/compose/render.py"),
             engine=True,
         ),
         Group(
             "faults",
-            "killed programs, late starts, cut networks, full disks: restarts, true reasons",
+            "killed programs, late starts, cut networks, full disks: restarts and reasons",
             tests=(
                 "tests/e2e/test_failures.py",
                 "tests/e2e/test_faults.py",
