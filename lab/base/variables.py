@@ -11,7 +11,7 @@ from typing import Final
 LAB_RUNS_DIR: Final = "LAB_RUNS_DIR"
 """`lab` (default: `runs`): directory of the run store."""
 LAB_STATE: Final = "LAB_STATE"
-"""`lab` (default: `~/.local/state/lab`): directory of the state of environments."""
+"""`lab` (default: `~/.local/state/lab`): directory for the state of environments."""
 LAB_GPUS: Final = "LAB_GPUS"
 """`lab` (default: all): GPUs that `lab` may use, by index or UUID; empty: none."""
 LAB_GPU_RECORD: Final = "LAB_GPU_RECORD"
@@ -19,21 +19,21 @@ LAB_GPU_RECORD: Final = "LAB_GPU_RECORD"
 LAB_PLUGINS: Final = "LAB_PLUGINS"
 """`lab` (default: all): `none` disables the plug-ins of other packages."""
 LAB_LOCAL: Final = "LAB_LOCAL"
-"""`lab` (default: `fork,namespaces`): what the local backend uses: without `fork` it starts every
-program alone, without `namespaces` nodes have no network of their own."""
+"""`lab` (default: `fork,namespaces`): techniques that the local backend uses: without `fork`, it
+starts every program separately; without `namespaces`, nodes have no network of their own."""
 
 LAB_IMAGE: Final = "LAB_IMAGE"
 """Compose (default: that of the framework, such as `lab:cpu`): name of the image."""
 LAB_TENSORFLOW: Final = "LAB_TENSORFLOW"
-"""Compose (default: that of the lock file): another TensorFlow, which is not locked: pip chooses
-its packages and checks no hashes."""
+"""Compose (default: that of the lock file): another TensorFlow, which isn't locked: pip chooses
+its packages and doesn't check hashes."""
 LAB_BASE_IMAGE: Final = "LAB_BASE_IMAGE"
 """Compose (default: `python:3.11-slim-bookworm`): base image; with `@sha256:` and a digest, one
 exact base image."""
 LAB_WHEELS: Final = "LAB_WHEELS"
-"""`lab` (default: none): directory with wheels that the package index does not have, such as that
-of PyTorch for CPUs; the build of an image takes those with the locked hashes, and the Horovod of
-`make heritage`."""
+"""`lab` (default: none): directory with wheels that the package index doesn't offer, such as PyTorch
+for CPUs; image builds use the wheels with the locked hashes, and the Horovod wheel from `make
+heritage`."""
 LAB_BUILD_NETWORK: Final = "LAB_BUILD_NETWORK"
 """Compose (default: `default`): `host` builds with the host's network."""
 LAB_RUN: Final = "LAB_RUN"

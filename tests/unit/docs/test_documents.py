@@ -141,7 +141,7 @@ def test_every_test_of_the_attacks_on_seats_exists() -> None:
 
 
 def test_the_page_on_files_names_every_reserved_file_name() -> None:
-    text = (ROOT / "docs/reference/run-files.md").read_text("utf-8")
+    text = (ROOT / "docs/reference/endings.md").read_text("utf-8")
     assert [each for each in sorted(RESERVED) if f"`{each}" not in text] == []
 
 
