@@ -25,7 +25,7 @@ at_root()
 # %% [markdown]
 # ## Predict
 #
-# - One of three workers runs for 0.3 of the time. Which share of the updates per second is left,
+# - One of three workers runs for 0.3 of the time. What share of the updates per second is left,
 #   with async, with sync, and with sync and a backup worker? Write down three numbers.
 # - How many gradients are computed for each update, without and with a backup worker?
 # - Three workers hold their gradients for some time before they send them. How stale is a gradient

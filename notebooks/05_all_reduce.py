@@ -25,7 +25,7 @@ at_root()
 # ## Predict
 #
 # - How many workers have other parameters than the first one at the end, bit by bit?
-# - One of two workers runs for only 30% of the time. Which share of the steps per second is left?
+# - One of two workers runs for only 30% of the time. What share of the steps per second is left?
 # - Four workers train `mlp` (1.59 MB) over links of 100 Mbit/s. How many images per second do a
 #   ring and one asynchronous parameter server process? A step of the ring uses 400 images, an
 #   asynchronous step 100.
