@@ -103,9 +103,7 @@ def read_arguments(
             )
     values = {each.name: each.read(texts[each.name]) for each in known if each.name in texts}
     if given.verbatim and not rest:
-        raise InputError(
-            f"`lab {command}` does not start a program", "leave out the arguments after `--`"
-        )
+        raise InputError(f"`lab {command}` takes no program", "leave out the arguments after `--`")
     for name, kind in rest.items():
         values[name] = tuple(_program_arguments(command, kind, given))
     return values

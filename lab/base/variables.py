@@ -31,9 +31,9 @@ LAB_BASE_IMAGE: Final = "LAB_BASE_IMAGE"
 """Compose (default: `python:3.11-slim-bookworm`): base image; with `@sha256:` and a digest, one
 exact base image."""
 LAB_WHEELS: Final = "LAB_WHEELS"
-"""`lab` (default: none): directory with wheels that the package index doesn't offer, such as PyTorch
-for CPUs; image builds use the wheels with the locked hashes, and the Horovod wheel from `make
-heritage`."""
+"""`lab` (default: none): directory with wheels that the package index doesn't offer, such as
+PyTorch for CPUs; image builds use the wheels with the locked hashes, and the Horovod wheel from
+`make heritage`."""
 LAB_BUILD_NETWORK: Final = "LAB_BUILD_NETWORK"
 """Compose (default: `default`): `host` builds with the host's network."""
 LAB_RUN: Final = "LAB_RUN"

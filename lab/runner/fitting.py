@@ -185,8 +185,7 @@ def check_resumable(
     info = status.info
     if info.imported:
         raise InputError(
-            f"run {run.run_id} was imported: it cannot be resumed",
-            "resume a run that was made on this host",
+            f"run {run.run_id} was imported: it cannot be resumed", "resume a run made here"
         )
     if info.spec.own:
         raise InputError(

@@ -195,9 +195,8 @@ def keeps_files(
     if left:
         LOG.warning(
             f"the run volume of {environment.project!r} is kept: not all files of run"
-            f" {', '.join(left)} were collected; collect files of any size with `lab attach"
-            f" {left[0]} --all-sizes`, or remove the volume with `lab down {environment.project}"
-            " --discard`"
+            f" {', '.join(left)} were collected; get them with `lab attach {left[0]} --all-sizes`,"
+            f" or remove the volume with `lab down {environment.project} --discard`"
         )
     return bool(left)
 

@@ -124,8 +124,7 @@ HINTS: Final = (
     Hint(
         r"no space left on device",
         "the disk is full",
-        "see `docker system df`, and free some space with `docker image prune` and `docker"
-        " builder prune`",
+        "see `docker system df`, then run `docker image prune` and `docker builder prune`",
     ),
     Hint(
         r"could not select device driver \"+nvidia|unknown or invalid runtime name: nvidia"

@@ -156,8 +156,7 @@ def _run(command: list[str], environ: Mapping[str, str] | None = None) -> str:
         if "not supported" in printed:
             hint = (
                 "this cluster does not support heterogeneous jobs: give all nodes of the config"
-                " the same"
-                " number of tasks, and the same cpus, memory and gpus"
+                " the same number of tasks, and the same cpus, memory and gpus"
             )
         raise LabError(f"{command[0]} failed: {short(printed, 300)}", hint)
     return done.stdout

@@ -34,10 +34,6 @@ _LATER_LOOKS_S: Final = 5.0
 _LEAST_LOOKS: Final = 3
 """With fewer looks, a short connection may have been missed."""
 
-_NAMES_S: Final = 1.0
-"""Seconds to wait for the addresses of the nodes. A name server that does not answer can take a
-minute, in which the agent must send heartbeats."""
-
 _SOCKET: Final = re.compile(r"socket:\[(\d+)\]")
 _SHARED_MEMORY: Final = re.compile(
     rb" rw-s .*(?:/dev/infiniband/|/SYSV|/dev/shm/(?!.*\(deleted\)$))", re.MULTILINE
@@ -73,8 +69,7 @@ class Contact:
         """
         self._host = address.rpartition(":")[0]
         self._unresolved = {each.rpartition(":")[0] for each in (address, *others)}
-        self._here: set[Address] = set()
-        self._elsewhere: set[Address] = set()
+        self._here, self._elsewhere = set[Address](), set[Address]()
         self._ports = {int(each.rpartition(":")[2]) for each in (address, *others)}
         self._talked, self._is_unclear, self._looks = bool(talked), False, 0
         self._program, self._is_launched, self._ignored_port = 0, False, 0
@@ -104,9 +99,10 @@ class Contact:
         self._program, self._is_launched, self._ignored_port = program, is_launched, ignored_port
         self._began = self._due = time.monotonic()
         self._known |= {(each.local, each.remote) for each in connections()}
-        names = threading.Thread(target=self._resolve, name="resolve", daemon=True)
+        # A name server that does not answer can take a minute; the agent must send heartbeats.
+        names = threading.Thread(target=self._resolve, daemon=True)
         names.start()
-        names.join(_NAMES_S)
+        names.join(1.0)
 
     def look(self, others: Iterable[int] = ()) -> None:
         """Look at the connections of the program, if a look is due and none was found before.

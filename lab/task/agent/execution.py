@@ -91,9 +91,7 @@ class Execution:
             notify=self._notify,
         )
         self._contact = Contact(
-            config.address,
-            {*chain(*request.cluster.values())} - {config.address},
-            talked=self._status.now.talked,
+            config.address, [*chain(*request.cluster.values())], talked=self._status.now.talked
         )
         self._awaited = Stopwatch()  # of the start
         self._unchanged = Stopwatch()  # of the run's progress

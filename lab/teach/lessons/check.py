@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import islice, product, takewhile
+from itertools import islice, product
 from pathlib import Path
 from typing import Final
 
@@ -232,12 +232,11 @@ def _best_runs(
     """Return the runs that fulfil the most conditions, the newest ones first, and the hint."""
     if lacking := [name for name in stage.runs.values() if not measured.get(name)]:
         return {}, _how_to_run(lacking, stage.command)
-    best: Mapping[str, MeasuredRun] = {}
-    most = -1
+    best, most = dict[str, MeasuredRun](), -1
     choices = product(*(measured[name] for name in stage.runs.values()))
     for chosen in islice(choices, _MOST_RUNS**2):
         runs = dict(zip(stage.runs, chosen, strict=True))
-        held = _held(stage.holds, runs)
+        held = [*(holds(each, runs) for each in stage.holds), False].index(False)
         if held > most:
             best, most = runs, held
         if held == len(stage.holds) and not _ineffective_fault(runs):
@@ -265,11 +264,6 @@ def _how_to_run(lacking: Sequence[str], command: str) -> str:
         if f"lab run {experiment} " in f"{command} ":
             return f"no run of {experiment} has ended yet: `{command}`"
     return f"no run of {lacking[0]} has ended yet: use its command in the lesson"
-
-
-def _held(conditions: Sequence[Condition], runs: Mapping[str, MeasuredRun]) -> int:
-    """Return the number of conditions that hold before the first that does not."""
-    return sum(1 for _ in takewhile(lambda condition: holds(condition, runs), conditions))
 
 
 def holds(condition: Condition, runs: Mapping[str, MeasuredRun]) -> bool:

@@ -169,7 +169,6 @@ def test_a_name_server_that_does_not_answer_delays_nothing(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     silent = threading.Event()
-    monkeypatch.setattr(connections, "_NAMES_S", 0.01)
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: silent.wait() and [])
     contact = a_contact("tf2:2222")
     assert looked(contact, program("pass")) is False
