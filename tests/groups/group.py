@@ -90,7 +90,7 @@ GROUPS: Final[Mapping[str, Group]] = {
     for group in (
         Group(
             "class",
-            "a class on a real engine: seats, their isolation, the queue",
+            "a class on a real engine: seats, their isolation and the queue",
             tests=("tests/e2e/test_class*.py",),
             owns=("lab/teach/classroom/*", "lab/verbs/class_*.py"),
             files=(*IMAGE, "Dockerfile.class", "requirements/*class*.txt", "requirements/proxy/*"),
@@ -118,7 +118,7 @@ GROUPS: Final[Mapping[str, Group]] = {
         ),
         Group(
             "torch",
-            "PyTorch programs, compared with the oracle, and a program of the user's own",
+            "PyTorch programs, compared with the oracle, and a user's own program",
             tests=(
                 "tests/e2e/test_assignments.py",
                 "tests/e2e/test_frameworks.py",
@@ -132,7 +132,7 @@ GROUPS: Final[Mapping[str, Group]] = {
         ),
         Group(
             "jax",
-            "JAX programs, compared with the oracle, and a program of the user's own",
+            "JAX programs, compared with the oracle, and a user's own program",
             tests=(),
             shares=("tests/e2e/test_frameworks.py", "tests/e2e/test_ranks.py"),
             owns=("lab/protocol/frameworks/jax.py",),
@@ -154,7 +154,7 @@ GROUPS: Final[Mapping[str, Group]] = {
         ),
         Group(
             "slurm",
-            "jobs on a private Slurm with three nodes, and its faults",
+            "jobs on a private Slurm cluster with three nodes, and its failures",
             tests=("tests/e2e/test_slurm*.py",),
             shares=("tests/e2e/test_daily_use.py",),
             owns=("lab/backends/slurm/*", "lab/task/agent/slurm.py"),
@@ -164,7 +164,7 @@ GROUPS: Final[Mapping[str, Group]] = {
         ),
         Group(
             "kubernetes",
-            "jobs on a private Kubernetes, compiled from Debian's source, and its faults",
+            "jobs on a private Kubernetes cluster, built from Debian's source, and its failures",
             tests=("tests/e2e/test_kubernetes.py", "tests/kubernetes/*.py"),
             shares=("tests/e2e/test_daily_use.py",),
             owns=("lab/backends/kubernetes/*",),
@@ -185,7 +185,7 @@ GROUPS: Final[Mapping[str, Group]] = {
         ),
         Group(
             "experiments",
-            "the other experiments, lessons, notebooks and the claims of a source",
+            "the other experiments, lessons, notebooks and the claims from a source",
             tests=(
                 "tests/e2e/test_by_hand.py",
                 "tests/e2e/test_evaluation.py",
@@ -200,7 +200,7 @@ GROUPS: Final[Mapping[str, Group]] = {
         ),
         Group(
             "cdi",
-            "GPU pins on an engine with CDI, which runs in a Debian system of its own",
+            "GPU pins on an engine with CDI, which runs in its own Debian system",
             tests=("tests/e2e/test_cdi.py",),
             files=(*IMAGE, "lab/backends/compose/render.py"),
             engine=True,

@@ -34,12 +34,12 @@ def write(root: Path) -> None:
 
 
 def _lines(root: Path) -> Iterator[str]:
-    yield "| tests | what they test | number | trainings | minutes |\n"
+    yield "| tests | what they test | number | training runs | minutes |\n"
     yield "| --- | --- | ---: | ---: | ---: |\n"
     for name, about in STAGES.items():
         junit = root / f"build/junit/{name}.xml"
         done = replace(read_outcomes(junit)[LANDING], seconds=wall_time(junit))
-        yield _row(f"`make {name}`, at every landing", about, done)
+        yield _row(f"`make {name}`, before every merge", about, done)
     records = read_records(root)
     for name, group in GROUPS.items():
         if record := records.get(name):
