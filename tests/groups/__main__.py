@@ -91,8 +91,8 @@ def _run(groups: Sequence[Group], digests: Mapping[str, str], arguments: Sequenc
         reason = ""
         if arguments or os.environ.get("PYTEST_ADDOPTS"):
             reason = "pytest had further arguments"
-        elif code not in {0, 1}:  # 1: a test failed, maybe of another group
-            reason = f"pytest was interrupted, and ended with {code}"
+        elif code > 1 or (code and len(batch) == 1):  # 1: a test failed, maybe of another group
+            reason = f"the tests ended with exit code {code}"
         elif before or _uncommitted():
             reason = "there are uncommitted changes"
         elif current_digests() != digests:

@@ -242,7 +242,7 @@ def test_other_inputs_than_the_recorded_ones_run(calls: Calls) -> None:
 
 
 @pytest.mark.parametrize(
-    "fault", ["failed", "interrupted", "skipped", "arguments", "addopts", "uncommitted"]
+    "fault", ["failed", "interrupted", "wrapper", "skipped", "arguments", "addopts", "uncommitted"]
 )
 def test_an_incomplete_run_is_not_recorded(
     calls: Calls,
@@ -256,6 +256,8 @@ def test_an_incomplete_run_is_not_recorded(
             calls.code, calls.outcome = 1, Outcome(2, 2, 120.0, 1)
         case "interrupted":
             calls.code = 2
+        case "wrapper":  # it ended pytest early, which then reported the tests so far
+            calls.code = 1
         case "skipped":
             calls.outcome = Outcome(2, 2, 120.0, 1)
         case "arguments":
@@ -264,7 +266,7 @@ def test_an_incomplete_run_is_not_recorded(
             monkeypatch.setenv("PYTEST_ADDOPTS", "-k ddp")
         case "uncommitted":
             calls.changed = " M lab/base/text.py\n"
-    assert command.main(arguments) == (fault in {"failed", "interrupted"})
+    assert command.main(arguments) == (fault in {"failed", "interrupted", "wrapper"})
     assert read_records(calls.root) == {}
     assert "not recorded" in capsys.readouterr().out
 
