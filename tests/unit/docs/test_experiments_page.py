@@ -51,8 +51,8 @@ def test_the_tables_have_every_key() -> None:
     assert rows == [*Entry.model_fields, *FlagEntry.model_fields]
     assert {*Catalogue.model_fields} == {"version", "experiments"}  # the example has both
     required = [key for key, field in Entry.model_fields.items() if field.is_required()]
-    assert "the first three, and `framework`, are required" in TEXT
-    assert required == [*rows[:3], "framework"]
+    assert "`program`, `summary`, `jobs` and `framework` are required" in TEXT
+    assert required == ["program", "summary", "jobs", "framework"]
     assert [key for key, field in FlagEntry.model_fields.items() if field.is_required()] == ["help"]
 
 
